@@ -1,0 +1,347 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// readyTimeout bounds the wait for containerd's first answer. It is far
+	// above the 0.3 s of an idle machine; builds may run beside us.
+	readyTimeout = 60 * time.Second
+	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
+	pollInterval = 20 * time.Millisecond
+)
+
+// ContainerdOptions says which containerd to start and where.
+type ContainerdOptions struct {
+	Tools   Tools
+	Version Version // for messages; what counts is the binary in Tools
+	// Dir is an existing folder of the caller, see NewScratch. It must be
+	// short: a socket address has at most 107 bytes. Everything goes into
+	// its subfolder "ctd".
+	Dir string
+	// SystemdCgroup selects runc's systemd cgroup driver; the host must run
+	// systemd, and cgroup parents are then slices (QoSSlice).
+	SystemdCgroup bool
+	// Log gets progress lines; nil: none. containerd's own output is in
+	// LogFile.
+	Log io.Writer
+}
+
+// Containerd is a private containerd. Its methods may be called from several
+// goroutines, but not Restart, Stop and Cleanup at the same time.
+type Containerd struct {
+	// Socket is the path of its CRI socket.
+	Socket string
+	// LogFile is where its output goes, over all restarts.
+	LogFile string
+
+	opts   ContainerdOptions
+	layout layout
+	left   traces // what was seen to be cleaned up; used by Cleanup only
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{} // closed when cmd was reaped
+}
+
+// StartContainerd starts containerd with its own root, state and socket,
+// imports the images and returns when CRI answers. ctx bounds the start only;
+// the process lives until Stop, Kill or Cleanup. Needs root. After an error
+// nothing is left.
+func StartContainerd(ctx context.Context, opts ContainerdOptions) (*Containerd, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("lab: containerd needs root")
+	}
+	if opts.Log == nil {
+		opts.Log = io.Discard
+	}
+	dir, err := filepath.Abs(opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("lab: %w", err)
+	}
+	l := layout{dir: filepath.Join(dir, "ctd")}
+	// containerd adds ".ttrpc" for its second socket.
+	if len(l.socket())+len(".ttrpc") > maxSocketPath {
+		return nil, fmt.Errorf("lab: %s: too long for containerd's sockets (%d bytes are possible)", dir, maxSocketPath)
+	}
+	c := &Containerd{Socket: l.socket(), LogFile: l.log(), opts: opts, layout: l}
+	start := time.Now()
+	if err := c.prepare(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.launch(ctx); err != nil {
+		return nil, errors.Join(err, c.Cleanup())
+	}
+	if err := c.importImages(ctx); err != nil {
+		return nil, errors.Join(err, c.Cleanup())
+	}
+	fmt.Fprintf(opts.Log, "lab: containerd %s answers after %.1f s: %s\n", opts.Version, time.Since(start).Seconds(), c.Socket)
+	return c, nil
+}
+
+// prepare makes the folders and writes the configuration.
+func (c *Containerd) prepare(ctx context.Context) error {
+	major, err := containerdMajor(ctx, c.opts.Tools.Containerd)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(c.layout.dir, 0o711); err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	snapshotter, err := snapshotterFor(c.layout.dir)
+	if err != nil {
+		return err
+	}
+	restrict, err := lacksSysResource()
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{c.layout.root(), c.layout.state(), c.layout.none(), c.layout.tmp()} {
+		if err := os.Mkdir(dir, 0o711); err != nil {
+			return fmt.Errorf("lab: %w", err)
+		}
+	}
+	config := settings{
+		layout: c.layout, runc: c.opts.Tools.Runc, major: major,
+		systemdCgroup: c.opts.SystemdCgroup, restrictOOM: restrict,
+		snapshotter: snapshotter, maxMessageSize: 64 << 20,
+	}.render()
+	if err := os.WriteFile(c.layout.config(), []byte(config), 0o600); err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	return nil
+}
+
+// launch starts the process and waits until CRI answers.
+func (c *Containerd) launch(ctx context.Context) error {
+	logFile, err := os.OpenFile(c.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	defer logFile.Close() //nolint:errcheck // containerd has its own descriptor
+
+	// Not bound to ctx: it has to survive a cancelled test until Cleanup.
+	cmd := exec.Command(c.opts.Tools.Containerd, "--config", c.layout.config()) //nolint:noctx // see above
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.Dir = c.layout.dir
+	// A small environment, so that no CONTAINERD_ or OTEL_ variable of the
+	// caller changes anything. The shim is found through PATH.
+	cmd.Env = []string{
+		"PATH=" + filepath.Dir(c.opts.Tools.Shim) + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"TMPDIR=" + c.layout.tmp(),
+	}
+	// Its own process group: Ctrl-C is for the demo, which then cleans up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("lab: start containerd: %w", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		cmd.Wait() //nolint:errcheck // how it ended is in its log
+	}()
+	c.mu.Lock()
+	c.cmd, c.done = cmd, done
+	c.mu.Unlock()
+	return c.awaitReady(ctx, done)
+}
+
+// awaitReady returns when CRI answers a call that needs its stores loaded.
+func (c *Containerd) awaitReady(ctx context.Context, done <-chan struct{}) error {
+	conn, err := c.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // only used here
+	rt := runtimeapi.NewRuntimeServiceClient(conn)
+	return c.await(ctx, done, "CRI to answer", func(ctx context.Context) error {
+		if _, err := rt.Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
+			return err
+		}
+		_, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		return err
+	})
+}
+
+// await repeats ready until it succeeds, containerd ends, or time is up.
+func (c *Containerd) await(ctx context.Context, done <-chan struct{}, what string, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-done:
+			return fmt.Errorf("lab: containerd ended while waiting for %s:\n%s", what, c.logTail())
+		case <-ctx.Done():
+			return fmt.Errorf("lab: waiting for %s: %w (last: %w)\n%s", what, ctx.Err(), err, c.logTail())
+		case <-ticker.C:
+		}
+	}
+}
+
+// importImages gives containerd the workload and the pause image.
+func (c *Containerd) importImages(ctx context.Context) error {
+	binary, err := os.ReadFile(c.opts.Tools.Workload)
+	if err != nil {
+		return fmt.Errorf("lab: workload binary: %w", err)
+	}
+	f, err := os.Create(c.layout.archive())
+	if err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	err = errors.Join(writeDockerArchive(f, binary, labImages()), f.Close())
+	if err != nil {
+		return err
+	}
+	snapshotter, err := snapshotterFor(c.layout.dir)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, c.opts.Tools.Ctr, "--address", c.Socket, "-n", "k8s.io",
+		"images", "import", "--snapshotter", snapshotter, c.layout.archive())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("lab: ctr images import: %w\n%s", err, lastLines(out, 10))
+	}
+	if err := os.Remove(c.layout.archive()); err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+
+	// CRI learns of imported images by an event, a moment later.
+	conn, err := c.Dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // only used here
+	client := runtimeapi.NewImageServiceClient(conn)
+	for _, img := range labImages() {
+		err := c.await(ctx, c.exited(), "image "+img.name, func(ctx context.Context) error {
+			got, err := client.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: img.name}})
+			if err != nil {
+				return err
+			}
+			if got.Image == nil {
+				return errors.New("not there")
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Dial returns a direct connection to this containerd. The caller closes it.
+func (c *Containerd) Dial() (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("unix://"+c.Socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)))
+	if err != nil {
+		return nil, fmt.Errorf("lab: %s: %w", c.Socket, err)
+	}
+	return conn, nil
+}
+
+// Pid returns containerd's process id, 0 when it does not run.
+func (c *Containerd) Pid() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cmd == nil {
+		return 0
+	}
+	select {
+	case <-c.done:
+		return 0
+	default:
+		return c.cmd.Process.Pid
+	}
+}
+
+// exited returns a channel that is closed when containerd does not run.
+func (c *Containerd) exited() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done == nil {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	return c.done
+}
+
+// Kill ends containerd with SIGKILL and waits until it is gone. Shims and
+// containers run on. It is no error if containerd does not run.
+func (c *Containerd) Kill() error {
+	if err := c.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-c.exited()
+	return nil
+}
+
+// Stop ends containerd with SIGTERM, and with SIGKILL after 10 s. Shims and
+// containers run on. It is no error if containerd does not run.
+func (c *Containerd) Stop() error {
+	if err := c.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	timer := time.NewTimer(stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-c.exited():
+		return nil
+	case <-timer.C:
+		return c.Kill()
+	}
+}
+
+// Restart starts containerd again, after stopping it if it runs, and returns
+// when CRI answers. ctx bounds the wait.
+func (c *Containerd) Restart(ctx context.Context) error {
+	if err := c.Stop(); err != nil {
+		return err
+	}
+	return c.launch(ctx)
+}
+
+func (c *Containerd) signal(sig syscall.Signal) error {
+	c.mu.Lock()
+	cmd := c.cmd
+	c.mu.Unlock()
+	if cmd == nil {
+		return nil
+	}
+	// os.Process holds a pidfd: no other process can be hit.
+	if err := cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("lab: signal %v to containerd: %w", sig, err)
+	}
+	return nil
+}
+
+func (c *Containerd) logTail() string {
+	b, err := os.ReadFile(c.LogFile)
+	if err != nil {
+		return err.Error()
+	}
+	return lastLines(b, 15)
+}

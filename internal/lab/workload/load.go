@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// write fills a folder at a rate and then stays.
+func write(args []string, stdout, stderr io.Writer) int {
+	var total, rate size
+	flags := flag.NewFlagSet("write", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	dir := flags.String("dir", "/tmp", "folder to write into")
+	flags.Var(&total, "total", "bytes to write")
+	flags.Var(&rate, "rate", "bytes to write per second, 0: at once")
+	hold := flags.Bool("hold", true, "stay when everything is written")
+	if err := parse(flags, args); err != nil {
+		return 2
+	}
+	end := endSignals(false)
+	f, err := os.OpenFile(filepath.Join(*dir, "workload.data"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		fmt.Fprintf(stderr, "workload: write: %v\n", err)
+		return 1
+	}
+	defer f.Close() //nolint:errcheck // fsync is not what this is about
+
+	chunk := make([]byte, 1<<20)
+	for i := range chunk {
+		chunk[i] = byte(i*7 + i>>8) // nothing a file system could leave out
+	}
+	p := pacer{total: int64(total), rate: int64(rate), start: time.Now()}
+	err = p.run(func(done, due int64) error {
+		for done < due {
+			n, err := f.Write(chunk[:min(due-done, int64(len(chunk)))])
+			if err != nil {
+				return err
+			}
+			done += int64(n)
+		}
+		select {
+		case <-end:
+			return errEnded
+		default:
+			return nil
+		}
+	})
+	switch {
+	case errors.Is(err, errEnded):
+		return 0
+	case err != nil:
+		// A full disk is what this may be for: stay and keep it full.
+		fmt.Fprintf(stderr, "workload: write: %v\n", err)
+	default:
+		fmt.Fprintf(stdout, "write: done, %d bytes\n", total)
+	}
+	if *hold {
+		<-end
+	}
+	return 0
+}
+
+// fork keeps a number of processes and then stays.
+func fork(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("fork", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	count := flags.Int("count", 1, "processes to keep beside this one")
+	if err := parse(flags, args); err != nil {
+		return 2
+	}
+	end := endSignals(false)
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintf(stderr, "workload: fork: %v\n", err)
+		return 1
+	}
+	started := 0
+	for ; started < *count; started++ {
+		if err := exec.Command(self, "child").Start(); err != nil {
+			// A PID limit is what this may be for: stay with what there is.
+			fmt.Fprintf(stderr, "workload: fork: %v\n", err)
+			break
+		}
+	}
+	fmt.Fprintf(stdout, "fork: %d of %d processes\n", started, *count)
+	<-end
+	return 0
+}
+
+// child does nothing until it is told to end or its container ends.
+func child([]string, io.Writer, io.Writer) int {
+	<-endSignals(false)
+	return 0
+}
