@@ -1,0 +1,172 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // either side may compress; we decode and encode hop by hop
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// handle is the handler of every method of every service.
+func (p *Proxy) handle(_ any, ss grpc.ServerStream) (err error) {
+	method, ok := grpc.MethodFromServerStream(ss)
+	if !ok {
+		return status.Error(codes.Internal, "call without a method name")
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			// A fault in forwarding itself: this call is lost, the others and the
+			// process are not.
+			p.panicked(method, r, debug.Stack())
+			err = status.Error(codes.Internal, "cri-evictd proxy: fault while forwarding")
+		}
+		p.stats.count(method, status.Code(err))
+	}()
+	return p.forward(method, ss)
+}
+
+// forward carries one call to the runtime and its answer back.
+func (p *Proxy) forward(method string, ss grpc.ServerStream) error {
+	incoming, _ := metadata.FromIncomingContext(ss.Context())
+	subtype := contentSubtype(incoming)
+	ctx, cancel := context.WithCancelCause(metadata.NewOutgoingContext(ss.Context(), endToEnd(incoming)))
+	defer cancel(nil)
+
+	c := &call{shape: shapeOf(method), cancel: cancel}
+	if !p.calls.add(c) {
+		return status.Error(codes.Unavailable, errDraining.Error())
+	}
+	defer p.calls.remove(c)
+
+	// Only for the methods we look into, the request is read before the call
+	// goes on; all others are opened at once, whoever speaks first.
+	t := p.newTap(method, subtype)
+	var first *frame
+	if t != nil {
+		first = &frame{}
+		if err := ss.RecvMsg(first); err != nil {
+			if !errors.Is(err, io.EOF) {
+				return err
+			}
+			first, t = nil, nil // no message at all: the runtime will say what it thinks of that
+		} else if refusal := t.request(first); refusal != nil {
+			first.free()
+			return refusal
+		}
+	}
+	err := p.exchange(ctx, c, t, first, method, subtype, incoming, ss)
+	if t != nil {
+		t.end(err)
+	}
+	return err
+}
+
+// exchange opens the upstream call and moves frames both ways until it ends.
+func (p *Proxy) exchange(ctx context.Context, c *call, t *tap, first *frame, method, subtype string,
+	incoming metadata.MD, ss grpc.ServerStream) error {
+	opts := []grpc.CallOption{grpc.ForceCodecV2(rawCodec{name: subtype})}
+	if a := incoming.Get(authorityHeader); len(a) == 1 {
+		opts = append(opts, grpc.CallAuthority(a[0]))
+	}
+	if !p.upstream.everConnected() {
+		// kubelet ends if its first Version fails, so that before the runtime
+		// was ever there its calls wait as long as their deadline allows.
+		opts = append(opts, grpc.WaitForReady(true))
+	}
+	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+	cs, err := p.upstream.conn.NewStream(ctx, desc, method, opts...)
+	if err != nil {
+		if first != nil {
+			first.free()
+		}
+		return p.localError(ctx, err)
+	}
+	p.upstream.connected()
+	c.upstream.Store(true)
+
+	p.pumps.Add(1)
+	go func() {
+		defer p.pumps.Done()
+		defer func() {
+			if r := recover(); r != nil {
+				p.panicked(method, r, debug.Stack())
+				c.cancel(fmt.Errorf("fault while forwarding: %v", r))
+			}
+		}()
+		if err := pumpRequests(first, ss, cs); err != nil {
+			c.cancel(err)
+		}
+	}()
+
+	// Nil without an error means that the runtime sent no headers of their own:
+	// then we must not either, or trailers-only would not stay so.
+	header, err := cs.Header()
+	if err == nil && header != nil {
+		c.answering.Store(true)
+		if err := ss.SendHeader(endToEnd(header)); err != nil {
+			return err
+		}
+	}
+	for {
+		f := &frame{}
+		if err := cs.RecvMsg(f); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			} else if errors.Is(context.Cause(ctx), errDraining) {
+				return p.localError(ctx, err)
+			}
+			err, trailer := statusForCaller(err, cs.Trailer())
+			ss.SetTrailer(trailer)
+			return err
+		}
+		if t != nil {
+			t.response(f)
+		}
+		err := ss.SendMsg(f)
+		f.free()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// localError is the status of a call that ended on our side of the runtime.
+func (p *Proxy) localError(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errDraining) {
+		return status.Error(codes.Unavailable, errDraining.Error())
+	}
+	return err
+}
+
+// pumpRequests moves the caller's messages to the runtime, first first, until
+// the caller has no more. It ends with the caller's stream at the latest. An
+// error means that the caller's side is broken; an upstream that ended early is
+// none, its status comes by the other direction.
+func pumpRequests(first *frame, ss grpc.ServerStream, cs grpc.ClientStream) error {
+	for f := first; ; f = nil {
+		if f == nil {
+			f = &frame{}
+			if err := ss.RecvMsg(f); err != nil {
+				if errors.Is(err, io.EOF) {
+					return cs.CloseSend()
+				}
+				return err
+			}
+		}
+		err := cs.SendMsg(f)
+		f.free()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
