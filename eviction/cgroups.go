@@ -1,0 +1,137 @@
+package eviction
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
+	"github.com/cri-evictd/cri-evictd/inventory"
+)
+
+// RealCgroups is Cgroups and inventory.Tree on a mounted hierarchy.
+type RealCgroups struct {
+	FS *cgroupfs.FS
+	// KubeletRoot is kubelet's root directory; below it are the pods' volumes.
+	KubeletRoot string
+}
+
+type realCgroup struct {
+	*cgroupfs.PodCgroup
+	skip []int
+}
+
+// Kill ends every process of the subtree. On v1, where the processes have to be
+// listed anyway, our own is passed over; on v2 Foreign has made sure that it is
+// not there.
+func (c realCgroup) Kill() (int, error) {
+	return c.PodCgroup.Kill(cgroupfs.KillOptions{Skip: c.skip})
+}
+
+// Open implements Cgroups.
+func (r RealCgroups) Open(name string) (OpenCgroup, error) {
+	p, err := r.FS.OpenPod(name)
+	if err != nil {
+		return nil, err
+	}
+	c := realCgroup{PodCgroup: p}
+	if r.Freezes() {
+		c.skip = []int{os.Getpid()}
+	}
+	return c, nil
+}
+
+// Foreign implements Cgroups.
+func (r RealCgroups) Foreign(c OpenCgroup) ([]string, error) {
+	pod, ok := c.(realCgroup)
+	if !ok {
+		return nil, nil
+	}
+	found, err := r.FS.Foreign(pod.PodCgroup, os.Getpid())
+	var names []string
+	for _, f := range found {
+		names = append(names, fmt.Sprintf("%s (pid %d)", f.Comm, f.Pid))
+	}
+	return names, err
+}
+
+// Freezes implements Cgroups.
+func (r RealCgroups) Freezes() bool { return r.FS.Mode() != cgroupfs.V2 }
+
+// Container implements Cgroups. containerd and CRI-O name a container's cgroup
+// <parent>/<id> with the cgroupfs driver and <parent>/<prefix>-<id>.scope with
+// the systemd driver.
+func (r RealCgroups) Container(parent, id string) (string, bool) {
+	if id == "" {
+		return "", false
+	}
+	for _, name := range []string{id, "cri-containerd-" + id + ".scope", "crio-" + id + ".scope", "k8s.io/" + id} {
+		p := path.Join("/", parent, name)
+		if c, err := r.FS.OpenPod(p); err == nil {
+			_ = c.Close() // read only; nothing can be lost
+			return p, true
+		}
+	}
+	return "", false
+}
+
+// MemoryVolumes implements Cgroups: the used bytes of the tmpfs among the pod's
+// emptyDirs.
+func (r RealCgroups) MemoryVolumes(uid string) uint64 {
+	if r.KubeletRoot == "" || uid == "" {
+		return 0
+	}
+	dirs, err := filepath.Glob(filepath.Join(r.KubeletRoot, "pods", filepath.Base(uid), "volumes/kubernetes.io~empty-dir/*"))
+	if err != nil {
+		return 0
+	}
+	var total uint64
+	for _, d := range dirs {
+		var st unix.Statfs_t
+		if unix.Statfs(d, &st) == nil && st.Type == unix.TMPFS_MAGIC {
+			total += (st.Blocks - st.Bfree) * uint64(st.Bsize)
+		}
+	}
+	return total
+}
+
+// Pods implements inventory.Tree.
+func (r RealCgroups) Pods() ([]cgroupfs.PodPath, error) {
+	var out []cgroupfs.PodPath
+	err := r.FS.WalkPods(func(p cgroupfs.PodPath) error {
+		out = append(out, p)
+		return nil
+	})
+	return out, err
+}
+
+// Recover implements inventory.Tree. A process may raise its own oom_score_adj
+// but not lower it without privilege, so a tenant can only make its request
+// look smaller.
+func (r RealCgroups) Recover(podCgroup string, c inventory.Container) (inventory.Recovered, bool) {
+	name, ok := r.Container(podCgroup, c.ID)
+	if !ok {
+		return inventory.Recovered{}, false
+	}
+	cg, err := r.FS.OpenPod(name)
+	if err != nil {
+		return inventory.Recovered{}, false
+	}
+	defer func() { _ = cg.Close() }() // read only; nothing can be lost
+	pids, err := cg.Pids(nil)
+	if err != nil || len(pids) == 0 {
+		return inventory.Recovered{}, false
+	}
+	adj, err := r.FS.OOMScoreAdj(pids[0])
+	if err != nil {
+		return inventory.Recovered{}, false
+	}
+	out := inventory.Recovered{ContainerID: c.ID, OOMScoreAdj: int64(adj)}
+	if limit, limited, err := cg.MemoryLimit(); err == nil && limited {
+		out.MemoryLimit = int64(min(limit, 1<<62))
+	}
+	return out, true
+}

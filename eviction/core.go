@@ -1,0 +1,140 @@
+package eviction
+
+import "time"
+
+// Rules are the settings of the hard memory threshold, resolved for this
+// machine; all amounts in bytes.
+type Rules struct {
+	From   MemoryAvailableFrom
+	Amount uint64 // the threshold; 0 = off
+	// Floor ends the early band: at or above it only pods over their request
+	// can be victims.
+	Floor uint64
+	// MinReclaim is added to Amount before the condition counts as clear.
+	MinReclaim uint64
+	// SmallGainLast is the departure RankOptions.SmallGainLast.
+	SmallGainLast bool
+	// Observe: decide and explain, never hold or kill.
+	Observe bool
+}
+
+// minGain is the least a stop must give back for a pod to be a victim at all;
+// a pause process alone stays below it.
+const minGain = 1 * mi
+
+// action is what one sample asks for.
+type action uint8
+
+const (
+	calm        action = iota // above the threshold
+	firstSample               // below it for the first time
+	waiting                   // below it, a kill is in flight
+	decide                    // a victim is wanted
+)
+
+// step is the outcome of one sample.
+type step struct {
+	verdict MemoryVerdict
+	action  action
+	// period until the next sample is due.
+	period time.Duration
+	// cleared: above threshold plus minimum reclaim.
+	cleared bool
+}
+
+// core is the pure state machine of hard memory: a sample goes in, what to do
+// comes out. It has no clock of its own.
+type core struct {
+	rules   Rules
+	reclaim directReclaim
+	pace    pace
+	met     int
+}
+
+// step takes one fresh sample. busy says that a kill is in flight: its samples
+// do not count towards the next decision, so that no number from before a kill
+// had its effect can cause another.
+func (c *core) step(s *MemorySample, busy bool) step {
+	c.reclaim.observe(s)
+	v := judge(c.rules.From, s, c.rules.Amount, c.reclaim.steady(s.At))
+	out := step{
+		verdict: v,
+		period:  c.pace.next(s.At, v.Available, c.rules.Amount, v.Met),
+		cleared: v.Available >= c.rules.Amount+c.rules.MinReclaim,
+	}
+	switch {
+	case !v.Met:
+		c.met = 0
+	case busy:
+		c.met = 0
+		out.action = waiting
+	default:
+		c.met++
+		out.action = firstSample
+		if c.met >= 2 || v.Half {
+			out.action = decide
+		}
+	}
+	return out
+}
+
+// NoVictim says why no pod was chosen.
+type NoVictim uint8
+
+// The reasons, from the most to the least specific.
+const (
+	Chosen        NoVictim = iota // a pod was chosen
+	NoPods                        // no pod is known
+	AllBarred                     // all are protected, held or dying
+	NoNumbers                     // no usage could be read
+	NothingToFree                 // no stop would free anything
+	WithinRequest                 // early band, and all are inside their requests
+)
+
+// String returns the reason as a sentence fragment.
+func (n NoVictim) String() string {
+	switch n {
+	case Chosen:
+		return "a pod was chosen"
+	case NoPods:
+		return "no pod is known"
+	case AllBarred:
+		return "every pod is protected, held or already dying"
+	case NoNumbers:
+		return "the usage of no unprotected pod could be read"
+	case NothingToFree:
+		return "no unprotected pod would free anything"
+	default:
+		return "every unprotected pod is inside its request and available is above the floor"
+	}
+}
+
+// choose returns the index of the victim among the candidates whose barred
+// entry is false. earlyBand allows only pods over their request.
+func choose(cands []Candidate, barred []bool, earlyBand bool, o RankOptions) (int, NoVictim) {
+	best, why := -1, NoPods
+	for i := range cands {
+		c := &cands[i]
+		var reason NoVictim
+		switch {
+		case barred[i]:
+			reason = AllBarred
+		case !c.Known:
+			reason = NoNumbers
+		case c.Gain < minGain:
+			reason = NothingToFree
+		case earlyBand && !c.OverRequest():
+			reason = WithinRequest
+		default:
+			if best < 0 || compareMemory(c, &cands[best], o) < 0 {
+				best = i
+			}
+			continue
+		}
+		why = max(why, reason)
+	}
+	if best >= 0 {
+		return best, Chosen
+	}
+	return -1, why
+}

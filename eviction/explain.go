@@ -1,0 +1,186 @@
+package eviction
+
+import (
+	"time"
+
+	"github.com/cri-evictd/cri-evictd/holds"
+	"github.com/cri-evictd/cri-evictd/inventory"
+)
+
+// State is the engine's present state, for status.
+type State struct {
+	Mode         string    `json:"mode"`
+	Started      time.Time `json:"started"`
+	Memory       MemoryNow `json:"memory"`
+	Pods         int       `json:"pods"`
+	Held         int       `json:"held"`
+	Inventory    any       `json:"inventory"`
+	Decisions    int       `json:"decisions"`
+	LastDecision *Report   `json:"lastDecision,omitempty"`
+	Degraded     []string  `json:"degraded,omitempty"`
+	LedgerError  string    `json:"ledgerError,omitempty"`
+	// Waiting says why no pod is taken although the threshold is met.
+	Waiting string `json:"waiting,omitempty"`
+}
+
+// MemoryNow is the last sample.
+type MemoryNow struct {
+	MemoryReport
+	Time     time.Time     `json:"time"`
+	Age      time.Duration `json:"age"` // ns
+	Period   time.Duration `json:"period"`
+	Samples  uint64        `json:"samples"`
+	Failures uint64        `json:"failures"`
+	Failing  bool          `json:"failing"`
+	MetSince time.Time     `json:"metSince,omitzero"`
+}
+
+// State returns the present state.
+func (e *Engine) State() State {
+	s := State{
+		Mode: mode(e.set.Rules), Started: e.started, Memory: e.memoryNow(),
+		Pods: len(e.store.Snapshot().Pods), Inventory: e.syncer.State(),
+	}
+	for _, r := range e.holds.Records() {
+		if r.Holds() {
+			s.Held++
+		}
+	}
+	if last := e.history.newest(historyLength); len(last) > 0 {
+		s.Decisions, s.LastDecision = len(last), &last[0]
+	}
+	e.mu.Lock()
+	s.Degraded = append(s.Degraded, e.realtime...)
+	s.LedgerError = e.ledgerError
+	e.mu.Unlock()
+	s.Waiting = e.waitingFor()
+	return s
+}
+
+func mode(r Rules) string {
+	if r.Observe {
+		return "observe"
+	}
+	return "enforce"
+}
+
+// waitingFor says in words why nothing is done while the threshold is met.
+func (e *Engine) waitingFor() string {
+	l := &e.sampler.latest
+	if !l.met.Load() {
+		return ""
+	}
+	if why := NoVictim(l.noVictim.Load()); why != Chosen {
+		return why.String()
+	}
+	if action(l.action.Load()) == waiting {
+		return "a kill is in flight"
+	}
+	return ""
+}
+
+func (e *Engine) memoryNow() MemoryNow {
+	l, r := &e.sampler.latest, e.set.Rules
+	n := MemoryNow{
+		MemoryReport: MemoryReport{
+			Capacity: l.capacity.Load(), Available: l.available.Load(), AvailableKernel: l.kernel.Load(),
+			AvailableKubelet: l.kubelet.Load(), MinFree: e.sampler.minFree, From: r.From.String(),
+			Threshold: r.Amount, Floor: r.Floor, Met: l.met.Load(), DirectReclaim: l.direct.Load(),
+			SwapTotal: l.swapTotal.Load(), SwapFree: l.swapFree.Load(),
+		},
+		Period: time.Duration(l.period.Load()), Samples: l.samples.Load(), Failures: l.failures.Load(), Failing: l.failing.Load(),
+	}
+	n.EarlyBand = n.Met && n.Available >= r.Floor
+	if at := l.at.Load(); at != 0 {
+		n.Time = time.Unix(0, int64(at))
+		n.Age = max(0, e.clock().Sub(n.Time))
+	}
+	if n.Met {
+		n.MetSince = time.Unix(0, l.metSince.Load())
+	}
+	return n
+}
+
+// Explanation is what would be decided now, and why.
+type Explanation struct {
+	Mode       string            `json:"mode"`
+	Memory     MemoryNow         `json:"memory"`
+	Candidates []CandidateReport `json:"candidates"`
+	// Next is the pod that would be evicted if the threshold were met now.
+	Next *inventory.Ref `json:"next,omitempty"`
+	// NoNext says why there is none.
+	NoNext    string         `json:"noNext,omitempty"`
+	Decisions []Report       `json:"decisions"` // newest first
+	Holds     []holds.Record `json:"-"`
+}
+
+// Explain measures every pod now and ranks them.
+func (e *Engine) Explain(decisions int) Explanation {
+	x := Explanation{Mode: mode(e.set.Rules), Memory: e.memoryNow(), Decisions: e.history.newest(decisions), Holds: e.holds.Records()}
+	plan := e.sampler.plan.Load()
+	if plan == nil {
+		x.NoNext = NoPods.String()
+		return x
+	}
+	cands := make([]Candidate, len(plan.Pods))
+	for i := range plan.Pods {
+		plan.Pods[i].measure(&cands[i])
+	}
+	avail := x.Memory.Available
+	o := RankOptions{Shortage: e.set.Rules.Amount - min(e.set.Rules.Amount, avail), SmallGainLast: e.set.Rules.SmallGainLast}
+	x.Candidates = candidateReports(plan.Pods, cands, o)
+	// Unless available is already below the floor, the first to go would be a
+	// victim of the early band.
+	victim, why := choose(cands, plan.barred, avail >= e.set.Rules.Floor, o)
+	if victim >= 0 {
+		x.Next = &plan.Pods[victim].Ref
+	} else {
+		x.NoNext = why.String()
+	}
+	return x
+}
+
+// report describes a decision with all its inputs.
+func (e *Engine) report(d *Decision, outcome string) *Report {
+	r := &Report{
+		ID: d.ID, Time: d.At.UTC(), Signal: MemoryAvailable, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d),
+		Memory: memoryReport(&d.Sample, &d.Verdict, &d.Rules),
+	}
+	victim := d.pod().Ref
+	r.Victim = &victim
+	cands := make([]Candidate, len(d.Candidates))
+	for i := range cands {
+		cands[i] = d.Candidates[i]
+		if d.Plan.barred[i] && i != d.Victim {
+			d.Plan.Pods[i].measure(&cands[i]) // for the reader; it played no part
+		}
+	}
+	r.Candidates = candidateReports(d.Plan.Pods, cands, RankOptions{
+		Shortage: d.Rules.Amount - min(d.Rules.Amount, d.Verdict.Available), SmallGainLast: d.Rules.SmallGainLast,
+	})
+	return r
+}
+
+// sayWhenNobody reports, once per breach, that the threshold is met and no pod
+// can be taken: the decision not to act is a decision.
+func (e *Engine) sayWhenNobody() {
+	l := &e.sampler.latest
+	why := NoVictim(l.noVictim.Load())
+	if !l.met.Load() {
+		why = Chosen
+	}
+	e.mu.Lock()
+	before := e.saidNone
+	e.saidNone = why
+	e.mu.Unlock()
+	if why == Chosen || why == before {
+		return
+	}
+	x := e.Explain(0)
+	r := &Report{
+		ID: e.holds.NextID(), Time: e.clock().UTC(), Signal: MemoryAvailable, Outcome: OutcomeNoVictim, Mode: x.Mode,
+		Summary: why.String(), Memory: x.Memory.MemoryReport, Candidates: x.Candidates,
+	}
+	e.log.WithField("available", x.Memory.Available).Warn("memory.available is below its threshold and nothing is evicted: " + why.String())
+	e.keep(r)
+}

@@ -1,0 +1,93 @@
+package eviction
+
+import (
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"github.com/cri-evictd/cri-evictd/holds"
+)
+
+// Outcomes of a decision.
+const (
+	OutcomeEvicted    = "evicted"
+	OutcomeFailed     = "failed"
+	OutcomeWouldEvict = "wouldEvict"
+	OutcomeNoVictim   = "noVictim"
+	OutcomeResumed    = "resumed"
+)
+
+const historyLength = 1000
+
+// history keeps the newest reports in memory.
+type history struct {
+	mu      sync.Mutex
+	reports []Report // oldest first
+}
+
+// put adds a report or replaces the one with its ID.
+func (h *history) put(r Report) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := slices.IndexFunc(h.reports, func(o Report) bool { return o.ID == r.ID }); i >= 0 {
+		h.reports[i] = r
+		return
+	}
+	if len(h.reports) >= historyLength {
+		h.reports = slices.Delete(h.reports, 0, len(h.reports)-historyLength+1)
+	}
+	h.reports = append(h.reports, r)
+}
+
+// newest returns up to n reports, newest first.
+func (h *history) newest(n int) []Report {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := slices.Clone(h.reports[max(0, len(h.reports)-n):])
+	slices.Reverse(out)
+	return out
+}
+
+// load fills the history with what the ledger kept; what cannot be read is
+// left out.
+func (h *history) load(raw []json.RawMessage) {
+	var reports []Report
+	for _, b := range raw {
+		var r Report
+		if json.Unmarshal(b, &r) == nil {
+			reports = append(reports, r)
+		}
+	}
+	slices.Reverse(reports)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reports = append(reports, h.reports...)
+}
+
+// keep records a report in memory and hands it to the ledger.
+func (e *Engine) keep(r *Report) {
+	c := *r
+	if r.Kill != nil {
+		k := *r.Kill
+		c.Kill = &k
+	}
+	e.history.put(c)
+	select {
+	case e.persist <- c:
+	default:
+		e.log.WithField("decision", c.ID).Warn("the ledger is behind; this decision is kept in memory only")
+	}
+}
+
+// record returns the holds file's record with this ID.
+func (e *Engine) record(id uint64) (holds.Record, bool) {
+	for _, r := range e.holds.Records() {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	return holds.Record{}, false
+}
+
+// History returns up to n decisions, newest first.
+func (e *Engine) History(n int) []Report { return e.history.newest(n) }

@@ -1,0 +1,176 @@
+package eviction
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/cri-evictd/cri-evictd/holds"
+	"github.com/cri-evictd/cri-evictd/inventory"
+)
+
+// Cgroup is what the fast half needs of a cgroup. Usage and Kill must not
+// allocate, look up a path or take a lock (v2; on v1 Kill has to list the
+// processes, the kernel offers nothing better).
+type Cgroup interface {
+	// Usage is memory.current or memory.usage_in_bytes, in bytes.
+	Usage() (uint64, error)
+	// InactiveFile is read in the slow half only.
+	InactiveFile() (uint64, error)
+	// Populated says whether any process is left in the subtree.
+	Populated() (bool, error)
+	// Kill ends every process of the subtree at once.
+	Kill() (signalled int, err error)
+	// KillByPidfd is the fallback without a write to the cgroup.
+	KillByPidfd() (signalled int, err error)
+	// Thaw undoes a freeze.
+	Thaw() error
+}
+
+// PlanPod is one pod as the fast half sees it. All amounts are bytes.
+type PlanPod struct {
+	inventory.Ref
+	Candidate Candidate // Usage, Gain and Known are filled in at decision time
+	Request   inventory.Value[int64]
+	Priority  inventory.Value[int32]
+	QoS       inventory.Value[string]
+	// InactiveFile was read when the plan was built: page cache the kernel
+	// takes back without a kill.
+	InactiveFile uint64
+	// VolumeBytes are files in memory emptyDirs, which stay after the stop.
+	VolumeBytes uint64
+	// Barred says why the pod cannot be a victim now; empty when it can.
+	Barred string
+	// NoDirect says why its cgroup is not killed directly, so that the victim
+	// is stopped through CRI only; empty when it is.
+	NoDirect string
+	// CgroupPath and CgroupInode identify the pod's cgroup.
+	CgroupPath  string
+	CgroupInode uint64
+
+	cgroups    []Cgroup // the pod's, or its containers' when it has none of its own
+	freezes    bool     // a direct kill uses the v1 freezer
+	prepared   *holds.Prepared
+	sandboxes  []string
+	containers []string
+	repeat     uint32
+}
+
+// usage reads the pod's memory now.
+func (p *PlanPod) usage() (uint64, bool) {
+	var total uint64
+	known := false
+	for _, c := range p.cgroups {
+		u, err := c.Usage()
+		if err != nil {
+			continue
+		}
+		known = true
+		total += u
+	}
+	return total, known
+}
+
+// populated says whether any process of the pod is left; err when that cannot
+// be told.
+func (p *PlanPod) populated() (bool, error) {
+	for _, c := range p.cgroups {
+		if populated, err := c.Populated(); populated || err != nil {
+			return populated, err
+		}
+	}
+	return false, nil
+}
+
+// measure fills in the candidate from a usage reading: working set = usage −
+// inactive_file as kubelet has it, gain = working set less what stays behind.
+func (p *PlanPod) measure(c *Candidate) {
+	*c = p.Candidate
+	u, known := p.usage()
+	c.Known = known
+	c.Usage = u - min(u, p.InactiveFile)
+	c.Gain = c.Usage - min(c.Usage, p.VolumeBytes)
+}
+
+// Plan is a ticket for at most one decision: everything the fast half needs,
+// prepared ahead. The slow half publishes a new one once a second and after
+// each decision; until then no further victim can be taken.
+type Plan struct {
+	Generation uint64
+	BuiltAt    time.Time
+	Pods       []PlanPod
+	barred     []bool
+	decision   *Decision // nil once it was used; touched by the sampler only
+}
+
+// newPlan makes a plan with room for one decision.
+func newPlan(generation uint64, at time.Time, pods []PlanPod) *Plan {
+	p := &Plan{
+		Generation: generation, BuiltAt: at, Pods: pods,
+		barred:   make([]bool, len(pods)),
+		decision: &Decision{Candidates: make([]Candidate, len(pods)), Victim: -1},
+	}
+	for i := range pods {
+		p.barred[i] = pods[i].Barred != ""
+	}
+	p.decision.Plan = p
+	return p
+}
+
+// Decision is one decision of the fast half with all its inputs.
+type Decision struct {
+	ID         uint64
+	At         time.Time
+	Plan       *Plan
+	Candidates []Candidate // as measured at the decision, in the plan's order
+	Victim     int         // index into Plan.Pods
+	Sample     MemorySample
+	Verdict    MemoryVerdict
+	Rules      Rules
+	EarlyBand  bool
+
+	kill kill
+}
+
+// pod returns the victim.
+func (d *Decision) pod() *PlanPod { return &d.Plan.Pods[d.Victim] }
+
+// killState is how far a kill has come; it only moves forward.
+type killState uint32
+
+const (
+	killOrdered   killState = iota // handed to the killer thread
+	killIntent                     // the hold is visible, the kill is being sent
+	killSent                       // the kill was sent, or is CRI's to do
+	killSettled                    // verified: no process left, usage settled
+	killAbandoned                  // given up
+)
+
+// kill is the shared state of one kill. The sampler reads state, the killer and
+// the slow half write it.
+type kill struct {
+	state     atomic.Uint32
+	sentAt    atomic.Int64 // unix ns
+	intentAt  atomic.Int64 // unix ns
+	signalled atomic.Int64
+	fallback  atomic.Bool
+
+	// Written by the killer before killSent, read afterwards.
+	intentErr error
+	killErr   error
+
+	// The sampler's own.
+	lowest   uint64
+	lastFall time.Time
+}
+
+func (k *kill) at() killState { return killState(k.state.Load()) }
+
+// advance moves the state forward to s; it never moves it back.
+func (k *kill) advance(s killState) {
+	for {
+		old := k.state.Load()
+		if old >= uint32(s) || k.state.CompareAndSwap(old, uint32(s)) {
+			return
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package eviction
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
+	"github.com/cri-evictd/cri-evictd/holds"
+	"github.com/cri-evictd/cri-evictd/inventory"
+)
+
+// OpenCgroup is a cgroup with descriptors kept open for the fast half.
+type OpenCgroup interface {
+	Cgroup
+	Inode() uint64
+	Close() error
+}
+
+// Cgroups opens cgroups and looks into them.
+type Cgroups interface {
+	// Open opens the cgroup at this path below the hierarchy root;
+	// cgroupfs.ErrGone when it is not there.
+	Open(path string) (OpenCgroup, error)
+	// Foreign names processes in the cgroup that must never be killed with it:
+	// the runtime, its shims, kubelet, ourselves.
+	Foreign(c OpenCgroup) ([]string, error)
+	// Container returns the path of a container's own cgroup below a parent;
+	// ok is false when it cannot be found.
+	Container(parent, containerID string) (path string, ok bool)
+	// Freezes says whether a direct kill uses the v1 freezer.
+	Freezes() bool
+	// MemoryVolumes is the size of a pod's memory emptyDirs in bytes.
+	MemoryVolumes(uid string) uint64
+}
+
+// foreignEvery is how often the processes of an unchanged pod are looked at
+// again.
+const foreignEvery = 10 * time.Second
+
+// planner builds plans. It is used by one goroutine.
+type planner struct {
+	cgroups  Cgroups
+	protect  Protection
+	log      logrus.FieldLogger
+	cache    map[string]*openPod // by UID
+	builds   uint64
+	problems map[string]string // by UID: said once
+}
+
+type openPod struct {
+	path    string
+	own     bool
+	members string // IDs of sandboxes and containers: a change looks anew
+	cgroups []OpenCgroup
+	inode   uint64
+	// foreign are the processes found at checkedAt.
+	foreign   []string
+	checkedAt time.Time
+	inactive  uint64
+	volumes   uint64
+}
+
+func newPlanner(c Cgroups, p Protection, log logrus.FieldLogger) *planner {
+	return &planner{cgroups: c, protect: p, log: log, cache: map[string]*openPod{}, problems: map[string]string{}}
+}
+
+// planInput is what a plan is made of.
+type planInput struct {
+	now      time.Time
+	snapshot *inventory.Snapshot
+	// held maps the UID of each pod with a hold or a kill in progress to why it
+	// is barred.
+	held map[string]string
+	// keepOpen are the UIDs whose descriptors a kill still uses.
+	keepOpen map[string]bool
+	repeats  map[string]uint32
+	// alarm: keep the cached memory.stat numbers; reading them contends with
+	// the reclaiming kernel.
+	alarm bool
+}
+
+// build makes the next plan.
+func (pl *planner) build(in planInput) *Plan {
+	pods := make([]PlanPod, 0, len(in.snapshot.Pods))
+	present := map[string]bool{}
+	for _, p := range in.snapshot.Pods {
+		_, ready := p.Ready()
+		running := p.RunningContainers()
+		if !ready && len(running) == 0 {
+			continue // nothing of it runs
+		}
+		present[p.UID] = true
+		pods = append(pods, pl.pod(p, running, in))
+	}
+	for uid, o := range pl.cache {
+		if !present[uid] && !in.keepOpen[uid] {
+			o.close()
+			delete(pl.cache, uid)
+			delete(pl.problems, uid)
+		}
+	}
+	pl.builds++
+	return newPlan(pl.builds, in.now, pods)
+}
+
+// pod prepares one pod.
+func (pl *planner) pod(p *inventory.Pod, running []inventory.Container, in planInput) PlanPod {
+	o := pl.open(p, in)
+	out := PlanPod{
+		Ref: p.Ref, QoS: p.QoS, Priority: p.Priority, Request: p.Request,
+		InactiveFile: o.inactive, VolumeBytes: o.volumes,
+		CgroupPath: o.path, CgroupInode: o.inode,
+		freezes: pl.cgroups.Freezes(),
+		repeat:  in.repeats[p.UID],
+		Candidate: Candidate{
+			UID: p.UID, Priority: p.Priority.Value,
+			Request: uint64(max(p.Request.Value, 0)), RequestKnown: p.Request.Source != inventory.FromDefault,
+		},
+	}
+	for _, c := range o.cgroups {
+		out.cgroups = append(out.cgroups, c)
+	}
+	for _, s := range p.Sandboxes {
+		if s.Ready {
+			out.sandboxes = append(out.sandboxes, s.ID)
+		}
+	}
+	for _, c := range running {
+		out.containers = append(out.containers, c.ID)
+	}
+	out.NoDirect = pl.noDirect(p, o)
+	out.Barred = pl.bar(p, o, in)
+	if out.Barred == "" {
+		pl.prepare(&out)
+	}
+	return out
+}
+
+// noDirect says why this pod's cgroup must not be killed directly (design §9).
+func (pl *planner) noDirect(p *inventory.Pod, o *openPod) string {
+	switch {
+	case !p.OwnCgroup:
+		return fmt.Sprintf("cgroup %q is not this pod's alone", p.Cgroup)
+	case len(o.cgroups) != 1 || o.path != p.Cgroup:
+		return fmt.Sprintf("cgroup %q is not open", p.Cgroup)
+	case len(o.foreign) > 0:
+		return "its cgroup holds " + o.foreign[0]
+	}
+	return ""
+}
+
+func (pl *planner) bar(p *inventory.Pod, o *openPod, in planInput) string {
+	if why := in.held[p.UID]; why != "" {
+		return why
+	}
+	if why := pl.protect.bars(p); why != "" {
+		return why
+	}
+	if len(o.foreign) > 0 {
+		return "protected: its cgroup holds " + o.foreign[0]
+	}
+	return ""
+}
+
+// prepare encodes the hold ahead of need.
+func (pl *planner) prepare(out *PlanPod) {
+	r := holds.Record{
+		State: holds.Intent, UID: out.UID, Namespace: out.Namespace, Name: out.Name,
+		Cgroup: out.CgroupPath, CgroupInode: out.CgroupInode, Signal: string(MemoryAvailable),
+		Request: out.Request.Value, Priority: out.Priority.Value, Repeat: out.repeat,
+	}
+	if len(out.sandboxes) > 0 {
+		r.SandboxID = out.sandboxes[0]
+	}
+	prepared, err := holds.Prepare(r)
+	if err != nil {
+		out.Barred = fmt.Sprintf("no hold can be written for it: %v", err)
+		return
+	}
+	out.prepared = prepared
+}
+
+// open returns the pod's cgroups, opened at first sight and after a change.
+func (pl *planner) open(p *inventory.Pod, in planInput) *openPod {
+	members := membersOf(p)
+	o := pl.cache[p.UID]
+	if o == nil || o.path != p.Cgroup || o.own != p.OwnCgroup || o.members != members && !o.own || len(o.cgroups) == 0 || o.gone() {
+		if o != nil {
+			o.close()
+		}
+		o = &openPod{path: p.Cgroup, own: p.OwnCgroup}
+		pl.openCgroups(p, o)
+		pl.cache[p.UID] = o
+	}
+	if o.members != members || in.now.Sub(o.checkedAt) >= foreignEvery {
+		o.members, o.checkedAt = members, in.now
+		pl.look(p, o)
+	}
+	if !in.alarm {
+		o.inactive = 0
+		for _, c := range o.cgroups {
+			if n, err := c.InactiveFile(); err == nil {
+				o.inactive += n
+			}
+		}
+		o.volumes = pl.cgroups.MemoryVolumes(p.UID)
+	}
+	return o
+}
+
+// openCgroups opens the pod's own cgroup or, for a pod without one, those of its
+// sandbox and containers.
+func (pl *planner) openCgroups(p *inventory.Pod, o *openPod) {
+	var paths []string
+	if p.OwnCgroup {
+		paths = append(paths, p.Cgroup)
+	} else {
+		for _, s := range p.Sandboxes {
+			if c, ok := pl.cgroups.Container(p.Cgroup, s.ID); ok && s.Ready {
+				paths = append(paths, c)
+			}
+		}
+		for _, c := range p.RunningContainers() {
+			if c, ok := pl.cgroups.Container(p.Cgroup, c.ID); ok {
+				paths = append(paths, c)
+			}
+		}
+	}
+	for _, name := range paths {
+		c, err := pl.cgroups.Open(name)
+		if err != nil {
+			if !errors.Is(err, cgroupfs.ErrGone) {
+				pl.sayOnce(p, fmt.Errorf("cgroup %s: %w", name, err))
+			}
+			continue
+		}
+		o.cgroups = append(o.cgroups, c)
+	}
+	if p.OwnCgroup && len(o.cgroups) == 1 {
+		o.inode = o.cgroups[0].Inode()
+	}
+}
+
+// look searches the pod's cgroups for processes that are not the pod's.
+func (pl *planner) look(p *inventory.Pod, o *openPod) {
+	o.foreign = nil
+	for _, c := range o.cgroups {
+		names, err := pl.cgroups.Foreign(c)
+		if err != nil && !errors.Is(err, cgroupfs.ErrGone) && !errors.Is(err, fs.ErrNotExist) {
+			pl.sayOnce(p, fmt.Errorf("processes of cgroup %s: %w", o.path, err))
+		}
+		o.foreign = append(o.foreign, names...)
+	}
+}
+
+func (pl *planner) sayOnce(p *inventory.Pod, err error) {
+	if text := err.Error(); pl.problems[p.UID] != text {
+		pl.problems[p.UID] = text
+		pl.log.WithFields(logrus.Fields{"pod": p.String(), "uid": p.UID}).WithError(err).Warn("part of this pod cannot be read")
+	}
+}
+
+// close gives up the descriptors. The fast half may still hold the plan: reads
+// then fail, which makes the pod one without numbers.
+func (o *openPod) close() {
+	for _, c := range o.cgroups {
+		_ = c.Close() // read only; nothing can be lost
+	}
+}
+
+// gone says whether the cgroup was removed under the descriptor, as when a pod
+// directory is made again at the same path.
+func (o *openPod) gone() bool {
+	for _, c := range o.cgroups {
+		if _, err := c.Usage(); errors.Is(err, cgroupfs.ErrGone) {
+			return true
+		}
+	}
+	return false
+}
+
+func (pl *planner) closeAll() {
+	for _, o := range pl.cache {
+		o.close()
+	}
+	clear(pl.cache)
+}
+
+// membersOf changes whenever a sandbox or container of the pod comes or goes.
+func membersOf(p *inventory.Pod) string {
+	var s string
+	for _, b := range p.Sandboxes {
+		if b.Ready {
+			s = path.Join(s, b.ID)
+		}
+	}
+	for _, c := range p.RunningContainers() {
+		s = path.Join(s, c.ID)
+	}
+	return s
+}

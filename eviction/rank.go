@@ -1,0 +1,80 @@
+package eviction
+
+import "strings"
+
+// Candidate is what ranking knows of one pod. All amounts are bytes.
+type Candidate struct {
+	UID      string
+	Priority int32
+	// Request is valid when RequestKnown. A pod whose request is unknown never
+	// counts as over it.
+	Request      uint64
+	RequestKnown bool
+	// Usage is the working set, valid when Known.
+	Usage uint64
+	// Gain is what a stop of the pod gives back at once.
+	Gain  uint64
+	Known bool
+}
+
+// OverRequest says whether the pod uses more than it asked for.
+func (c *Candidate) OverRequest() bool { return c.Known && c.RequestKnown && c.Usage > c.Request }
+
+// Excess is how far usage lies above (below: negative) the request; without a
+// known request it is 0, so that only the usage decides among such pods.
+func (c *Candidate) Excess() int64 {
+	if !c.RequestKnown {
+		return 0
+	}
+	return int64(c.Usage) - int64(c.Request)
+}
+
+// smallGainDivisor: a pod whose stop frees less than 1/20 (5 %) of the shortage
+// comes last within its class (design §8).
+const smallGainDivisor = 20
+
+// RankOptions names the departures from kubelet's order.
+type RankOptions struct {
+	// Shortage is threshold − available in bytes, for SmallGainLast.
+	Shortage uint64
+	// SmallGainLast puts pods whose stop frees under 5 % of the shortage last
+	// within their class (over request, or not).
+	SmallGainLast bool
+}
+
+// compareMemory orders two candidates for memory pressure: negative when a is
+// to be evicted before b. The keys are those of kubelet's rankMemoryPressure
+// (Kubernetes 1.37, pkg/kubelet/eviction/helpers.go): usage over request, lower
+// priority, larger excess; then, to make the order total, larger usage and the
+// UID. Departures: a pod without numbers comes last instead of first, and
+// RankOptions.
+func compareMemory(a, b *Candidate, o RankOptions) int {
+	if a.Known != b.Known {
+		return firstIf(a.Known)
+	}
+	if ao, bo := a.OverRequest(), b.OverRequest(); ao != bo {
+		return firstIf(ao)
+	}
+	if o.SmallGainLast {
+		limit := o.Shortage / smallGainDivisor
+		if as, bs := a.Gain < limit, b.Gain < limit; as != bs {
+			return firstIf(bs)
+		}
+	}
+	switch {
+	case a.Priority != b.Priority:
+		return firstIf(a.Priority < b.Priority)
+	case a.Excess() != b.Excess():
+		return firstIf(a.Excess() > b.Excess())
+	case a.Usage != b.Usage:
+		return firstIf(a.Usage > b.Usage)
+	}
+	return strings.Compare(a.UID, b.UID)
+}
+
+func firstIf(first bool) int {
+	if first {
+		return -1
+	}
+	return 1
+}

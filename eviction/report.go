@@ -1,0 +1,106 @@
+package eviction
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/cri-evictd/cri-evictd/inventory"
+)
+
+// Report is one decision with all its inputs, as it is kept and printed. All
+// amounts are bytes.
+type Report struct {
+	ID      uint64    `json:"id"`
+	Time    time.Time `json:"time"`
+	Signal  Signal    `json:"signal"`
+	Outcome string    `json:"outcome"` // evicted, failed, wouldEvict, noVictim, resumed
+	Mode    string    `json:"mode"`    // enforce or observe
+	Summary string    `json:"summary"`
+
+	Memory     MemoryReport      `json:"memory"`
+	Victim     *inventory.Ref    `json:"victim,omitempty"`
+	Candidates []CandidateReport `json:"candidates,omitempty"` // in rank order
+	Kill       *KillReport       `json:"kill,omitempty"`
+}
+
+// MemoryReport is a sample and what it meant.
+type MemoryReport struct {
+	Capacity         uint64 `json:"capacity"`
+	Available        uint64 `json:"available"`        // the number compared
+	AvailableKernel  uint64 `json:"availableKernel"`  // MemAvailable
+	AvailableKubelet uint64 `json:"availableKubelet"` // kubelet's working-set reading
+	MinFree          uint64 `json:"minFree"`
+	From             string `json:"memoryAvailableFrom"`
+	Threshold        uint64 `json:"threshold"`
+	Floor            uint64 `json:"floor"`
+	Met              bool   `json:"met"`
+	EarlyBand        bool   `json:"earlyBand"`
+	DirectReclaim    bool   `json:"directReclaim"`
+	SwapTotal        uint64 `json:"swapTotal"`
+	SwapFree         uint64 `json:"swapFree"`
+}
+
+// CandidateReport is one pod as ranking saw it.
+type CandidateReport struct {
+	inventory.Ref
+	Rank        int                     `json:"rank"`
+	QoS         inventory.Value[string] `json:"qos"`
+	Priority    inventory.Value[int32]  `json:"priority"`
+	Request     inventory.Value[int64]  `json:"request"`
+	Usage       uint64                  `json:"usage"`
+	UsageKnown  bool                    `json:"usageKnown"`
+	Gain        uint64                  `json:"gain"`
+	OverRequest bool                    `json:"overRequest"`
+	Barred      string                  `json:"barred,omitempty"`
+	NoDirect    string                  `json:"noDirectKill,omitempty"`
+	Cgroup      string                  `json:"cgroup,omitempty"`
+}
+
+// KillReport says how a kill went.
+type KillReport struct {
+	Direct    bool          `json:"direct"`
+	Intent    time.Duration `json:"intentAfter"` // from the sample, ns
+	Sent      time.Duration `json:"sentAfter"`
+	Settled   time.Duration `json:"settledAfter"`
+	Signalled int64         `json:"signalled"`
+	Tries     int           `json:"tries"`
+	Fallback  bool          `json:"fallback"`
+	HoldError string        `json:"holdError,omitempty"`
+	KillError string        `json:"killError,omitempty"`
+	CRIError  string        `json:"criError,omitempty"`
+}
+
+// memoryReport describes a sample under rules.
+func memoryReport(s *MemorySample, v *MemoryVerdict, r *Rules) MemoryReport {
+	return MemoryReport{
+		Capacity: s.Capacity, Available: v.Available, AvailableKernel: s.Kernel, AvailableKubelet: s.Kubelet,
+		MinFree: s.MinFree, From: r.From.String(), Threshold: r.Amount, Floor: r.Floor,
+		Met: v.Met, EarlyBand: v.Met && v.Available >= r.Floor, DirectReclaim: v.DirectReclaim,
+	}
+}
+
+// candidateReports lists the pods of a plan in rank order, the barred ones
+// last.
+func candidateReports(pods []PlanPod, cands []Candidate, o RankOptions) []CandidateReport {
+	order := make([]int, len(pods))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		if ab, bb := pods[a].Barred != "", pods[b].Barred != ""; ab != bb {
+			return firstIf(bb)
+		}
+		return cmp.Or(compareMemory(&cands[a], &cands[b], o))
+	})
+	out := make([]CandidateReport, 0, len(pods))
+	for rank, i := range order {
+		p, c := &pods[i], &cands[i]
+		out = append(out, CandidateReport{
+			Ref: p.Ref, Rank: rank + 1, QoS: p.QoS, Priority: p.Priority, Request: p.Request,
+			Usage: c.Usage, UsageKnown: c.Known, Gain: c.Gain, OverRequest: c.OverRequest(),
+			Barred: p.Barred, NoDirect: p.NoDirect, Cgroup: p.CgroupPath,
+		})
+	}
+	return out
+}

@@ -1,0 +1,207 @@
+package eviction
+
+import (
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
+	"github.com/cri-evictd/cri-evictd/holds"
+	"github.com/cri-evictd/cri-evictd/inventory"
+)
+
+// restore takes up what a previous process left: frozen cgroups are thawed, an
+// intent whose pod lives is finished if the breach stands and dropped if not,
+// and kills that were not verified are followed to their end. It returns those
+// to follow.
+func (e *Engine) restore() []*Decision {
+	e.restoreLedger()
+	records := e.holds.Records()
+	if len(records) == 0 {
+		return nil
+	}
+	breach, sample := e.breachNow()
+	var out []*Decision
+	for _, r := range records {
+		if r.Frozen && e.thaw != nil && r.Cgroup != "" {
+			if err := e.thaw(r.Cgroup); err != nil {
+				e.log.WithError(err).WithField("cgroup", r.Cgroup).Error("a cgroup that an interrupted kill may have frozen cannot be thawed")
+			}
+		}
+		if !r.Holds() {
+			continue
+		}
+		log := e.log.WithFields(logrus.Fields{"decision": r.ID, "pod": r.Namespace + "/" + r.Name, "uid": r.UID})
+		pod, alive := e.reopen(r)
+		switch {
+		case !alive && r.State == holds.Intent:
+			r.State, r.KilledAt, r.Frozen = holds.Killed, e.clock(), false
+			if err := e.holds.Update(r); err != nil {
+				log.WithError(err).Error("the hold could not be brought up to date")
+			}
+			e.countRepeat(r.UID, r.KilledAt)
+			log.Warn("a kill was interrupted by our end and had its effect; its hold stands")
+		case alive && r.State == holds.Intent && !breach:
+			log.Info("a kill was interrupted before it began, and the pressure is over: dropped")
+			e.release(r, ReleasedBreachGone)
+		case alive && (r.State == holds.Intent || len(pod.cgroups) > 0):
+			log.Warn("a kill was interrupted: finishing it")
+			out = append(out, e.resumed(r, pod, sample))
+		default:
+			log.Info("the hold of an evicted pod stands")
+		}
+	}
+	return out
+}
+
+// restoreLedger loads the history, the back-off counts and, where the holds
+// file was lost within the same boot, the holds themselves.
+func (e *Engine) restoreLedger() {
+	if e.ledger == nil {
+		return
+	}
+	if raw, err := e.ledger.Decisions(historyLength); err != nil {
+		e.ledgerFailed(err)
+	} else {
+		e.history.load(raw)
+	}
+	if repeats, err := e.ledger.Repeats(); err != nil {
+		e.ledgerFailed(err)
+	} else if repeats != nil {
+		e.mu.Lock()
+		e.repeats = repeats
+		e.mu.Unlock()
+	}
+	saved, bootID, err := e.ledger.Load()
+	if err != nil {
+		e.ledgerFailed(err)
+		return
+	}
+	if bootID == e.bootID && bootID != "" && len(e.holds.Records()) == 0 {
+		for _, r := range saved {
+			if err := e.holds.Put(r); err != nil {
+				e.log.WithError(err).WithField("decision", r.ID).Error("a hold could not be restored from the ledger")
+				continue
+			}
+			e.log.WithFields(logrus.Fields{"decision": r.ID, "uid": r.UID, "state": r.State.String()}).Warn("hold restored from the ledger: the holds file was lost")
+		}
+	}
+	if bootID != e.bootID {
+		if bootID != "" && len(saved) > 0 {
+			e.log.WithField("holds", len(saved)).Info("the machine was started anew, which ended the pressure: old holds are not taken over")
+		}
+		if err := e.ledger.SetBootID(e.bootID); err != nil {
+			e.ledgerFailed(err)
+		}
+	}
+}
+
+// breachNow reads memory twice and says whether the hard threshold is met.
+func (e *Engine) breachNow() (bool, MemorySample) {
+	var c core
+	c.rules = e.set.Rules
+	var m MemorySample
+	met := 0
+	for range 2 {
+		var info cgroupfs.Meminfo
+		if err := e.sampler.mem.Read(&info); err != nil {
+			return false, m
+		}
+		m = MemorySample{
+			At: e.clock(), Capacity: info.MemTotal, Kernel: info.KernelAvailable(),
+			Kubelet: info.KubeletAvailable(), MinFree: e.sampler.minFree,
+		}
+		if c.step(&m, false).verdict.Met {
+			met++
+		}
+	}
+	return met == 2, m
+}
+
+// reopen finds the recorded cgroup; alive only when it is the very same one and
+// still has processes.
+func (e *Engine) reopen(r holds.Record) (PlanPod, bool) {
+	pod := PlanPod{
+		Ref:        inventory.Ref{Namespace: r.Namespace, Name: r.Name, UID: r.UID},
+		CgroupPath: r.Cgroup, CgroupInode: r.CgroupInode, repeat: r.Repeat, freezes: e.cgroups.Freezes(),
+		Request:   inventory.Value[int64]{Value: r.Request, Source: inventory.FromCRI},
+		Priority:  inventory.Value[int32]{Value: r.Priority, Source: inventory.FromCRI},
+		Candidate: Candidate{UID: r.UID, Priority: r.Priority, Request: uint64(max(r.Request, 0)), RequestKnown: true},
+	}
+	if r.SandboxID != "" {
+		pod.sandboxes = []string{r.SandboxID}
+	}
+	if r.Cgroup == "" || r.CgroupInode == 0 {
+		// Killed through CRI: whether it lives is for the runtime to say; the
+		// stop is repeated, which is harmless.
+		pod.NoDirect = "its cgroup was not its own"
+		return pod, true
+	}
+	c, err := e.cgroups.Open(r.Cgroup)
+	if err != nil {
+		return pod, false
+	}
+	populated, err := c.Populated()
+	if c.Inode() != r.CgroupInode || err != nil || !populated {
+		_ = c.Close() // read only; nothing can be lost
+		return pod, false
+	}
+	if foreign, err := e.cgroups.Foreign(c); err != nil || len(foreign) > 0 {
+		pod.NoDirect = "its cgroup holds other processes than the pod's"
+	}
+	if p, ok := cgroupfs.ParsePodPath(r.Cgroup); !ok || p.UID != r.UID {
+		pod.NoDirect = "its cgroup is not its own"
+	}
+	pod.cgroups = []Cgroup{c}
+	return pod, true
+}
+
+// resumed makes a decision of a record, as if it had just been ordered, and
+// sends its kill again.
+func (e *Engine) resumed(r holds.Record, pod PlanPod, m MemorySample) *Decision {
+	plan := newPlan(0, e.clock(), []PlanPod{pod})
+	d := plan.decision
+	plan.decision = nil
+	d.ID, d.At, d.Victim, d.Sample, d.Rules = r.ID, r.Decided, 0, m, e.set.Rules
+	d.Sample.Kernel, d.Sample.Kubelet = uint64(max(r.Available, 0)), uint64(max(r.AvailableKubelet, 0))
+	d.Verdict.Available, d.Verdict.Met = d.Sample.Kernel, true
+	d.Rules.Amount = uint64(max(r.Threshold, 0))
+	d.Candidates[0] = pod.Candidate
+	d.Candidates[0].Usage, d.Candidates[0].Known = uint64(max(r.Usage, 0)), true
+	now := e.clock().UnixNano()
+	d.kill.intentAt.Store(now)
+	if pod.NoDirect == "" {
+		for _, c := range pod.cgroups {
+			n, err := c.Kill()
+			d.kill.signalled.Add(int64(max(n, 0)))
+			if err != nil {
+				d.kill.killErr = err
+			}
+		}
+	}
+	d.kill.sentAt.Store(now)
+	d.kill.advance(killSent)
+	// The sampler waits for it as for one of its own.
+	e.sampler.inflight = d
+	return d
+}
+
+func (e *Engine) ledgerFailed(err error) {
+	e.mu.Lock()
+	e.ledgerError = err.Error()
+	e.mu.Unlock()
+	e.log.WithError(err).Error("the ledger cannot be used; kills and holds go on, history and back-offs are not kept over a restart")
+}
+
+// countRepeat notes one more eviction of this pod.
+func (e *Engine) countRepeat(uid string, at time.Time) {
+	e.mu.Lock()
+	r := e.repeats[uid]
+	if at.Sub(r.Last) >= repeatForgotten {
+		r.Count = 0
+	}
+	r.Count++
+	r.Last = at
+	e.repeats[uid] = r
+	e.mu.Unlock()
+}

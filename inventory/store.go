@@ -1,0 +1,364 @@
+package inventory
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
+)
+
+// Options are fixed for the life of a Store.
+type Options struct {
+	// MemTotal of the node in bytes, for requests estimated from oom_score_adj.
+	MemTotal uint64
+	// TrustedNamespaces are those whose pods' annotations count.
+	TrustedNamespaces []string
+	// Facts may be nil.
+	Facts Facts
+}
+
+// Store holds the inventory. Its methods may be called from any goroutine.
+type Store struct {
+	opt     Options
+	trusted map[string]bool
+	current atomic.Pointer[Snapshot]
+
+	mu         sync.Mutex
+	sandboxes  map[string]*sandboxEntry
+	containers map[string]*containerEntry
+	tree       map[string]cgroupfs.PodPath // by UID
+	wanted     map[string]time.Time        // by UID
+	listedAt   time.Time
+	generation uint64
+}
+
+type sandboxEntry struct {
+	Sandbox
+	pod         Ref
+	labels      map[string]string
+	annotations map[string]string
+	seen        time.Time // last event or list that had it
+	gone        time.Time // removal event
+}
+
+type containerEntry struct {
+	Container
+	seen   time.Time
+	gone   time.Time
+	exited time.Time // stop event
+}
+
+// Snapshot is the inventory at one moment; immutable.
+type Snapshot struct {
+	Pods       []*Pod // by namespace, name, UID
+	Generation uint64 // rises with every change
+	ListedAt   time.Time
+
+	byUID map[string]*Pod
+}
+
+// Pod returns the pod with this UID.
+func (s *Snapshot) Pod(uid string) (*Pod, bool) {
+	p, ok := s.byUID[uid]
+	return p, ok
+}
+
+// NewStore returns an empty inventory.
+func NewStore(opt Options) *Store {
+	s := &Store{
+		opt:        opt,
+		trusted:    map[string]bool{},
+		sandboxes:  map[string]*sandboxEntry{},
+		containers: map[string]*containerEntry{},
+		tree:       map[string]cgroupfs.PodPath{},
+		wanted:     map[string]time.Time{},
+	}
+	for _, ns := range opt.TrustedNamespaces {
+		s.trusted[ns] = true
+	}
+	s.current.Store(&Snapshot{byUID: map[string]*Pod{}})
+	return s
+}
+
+// Snapshot returns the present inventory; the result must not be changed.
+func (s *Store) Snapshot() *Snapshot { return s.current.Load() }
+
+// Apply takes an event of the proxy.
+func (s *Store) Apply(e Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e.Type {
+	case SandboxWanted:
+		s.wanted[e.Pod.UID] = e.Time
+	case SandboxStarted:
+		s.sandboxes[e.Sandbox.ID] = &sandboxEntry{
+			Sandbox: e.Sandbox, pod: e.Pod, labels: maps.Clone(e.Labels), annotations: maps.Clone(e.Annotations), seen: e.Time,
+		}
+	case SandboxStopped:
+		if b, ok := s.sandboxes[e.Sandbox.ID]; ok {
+			b.Ready, b.seen = false, e.Time
+		}
+		for _, c := range s.containers {
+			if c.SandboxID == e.Sandbox.ID {
+				c.Running, c.exited, c.seen = false, e.Time, e.Time
+			}
+		}
+	case SandboxRemoved:
+		if b, ok := s.sandboxes[e.Sandbox.ID]; ok {
+			b.gone, b.seen = e.Time, e.Time
+		}
+	case ContainerCreated:
+		s.containers[e.Container.ID] = &containerEntry{Container: e.Container, seen: e.Time}
+	case ContainerStopped:
+		if c, ok := s.containers[e.Container.ID]; ok {
+			c.Running, c.exited, c.seen = false, e.Time, e.Time
+		}
+	case ContainerRemoved:
+		if c, ok := s.containers[e.Container.ID]; ok {
+			c.gone, c.seen = e.Time, e.Time
+		}
+	default:
+		return
+	}
+	s.publish()
+}
+
+// ListedSandbox is one entry of ListPodSandbox.
+type ListedSandbox struct {
+	Sandbox
+	Pod         Ref
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+// Listing is what the runtime's lists said. Started is when the first call was
+// sent: what events told after that moment is newer than the lists.
+type Listing struct {
+	Started    time.Time
+	Finished   time.Time
+	Sandboxes  []ListedSandbox
+	Containers []Container
+}
+
+// ApplyListing merges the runtime's lists: they are the truth for everything
+// that no event touched since they were asked for.
+func (s *Store) ApplyListing(l Listing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sandboxes := make(map[string]bool, len(l.Sandboxes))
+	for _, b := range l.Sandboxes {
+		sandboxes[b.ID] = true
+		old, ok := s.sandboxes[b.ID]
+		if ok && old.seen.After(l.Started) {
+			continue
+		}
+		entry := &sandboxEntry{Sandbox: b.Sandbox, pod: b.Pod, labels: b.Labels, annotations: b.Annotations, seen: l.Started}
+		if ok && entry.CgroupParent == "" {
+			entry.CgroupParent = old.CgroupParent
+		}
+		s.sandboxes[b.ID] = entry
+	}
+	for id, b := range s.sandboxes {
+		if !sandboxes[id] && !b.seen.After(l.Started) || !b.gone.IsZero() && !b.gone.After(l.Started) {
+			delete(s.sandboxes, id)
+		}
+	}
+	s.mergeContainers(l)
+	s.forgetOldWanted(l.Started)
+	s.listedAt = l.Finished
+	s.publish()
+}
+
+// wantedFor bounds how long an attempt to run a pod without a sandbox is
+// remembered; it exceeds the 2 min after which a pod counts as gone.
+const wantedFor = 15 * time.Minute
+
+func (s *Store) forgetOldWanted(now time.Time) {
+	maps.DeleteFunc(s.wanted, func(_ string, at time.Time) bool { return now.Sub(at) > wantedFor })
+}
+
+func (s *Store) mergeContainers(l Listing) {
+	listed := make(map[string]bool, len(l.Containers))
+	for _, c := range l.Containers {
+		listed[c.ID] = true
+		old, ok := s.containers[c.ID]
+		if ok && old.seen.After(l.Started) {
+			continue
+		}
+		entry := &containerEntry{Container: c, seen: l.Started}
+		if ok {
+			entry.OOMScoreAdj, entry.MemoryLimit = old.OOMScoreAdj, old.MemoryLimit
+		}
+		s.containers[c.ID] = entry
+	}
+	for id, c := range s.containers {
+		if !listed[id] && !c.seen.After(l.Started) || !c.gone.IsZero() && !c.gone.After(l.Started) {
+			delete(s.containers, id)
+		}
+	}
+}
+
+// unknownRelist is how often a pod cgroup nobody knows leads to a new list.
+const unknownRelist = 10 * time.Second
+
+// ApplyTree takes the pod cgroups found in the tree at time now. It reports
+// whether the tree and the inventory disagree, so that the lists should be read
+// again: a pod cgroup without a known sandbox (at once when it appears, then
+// every unknownRelist), or a ready sandbox whose pod cgroup went away.
+func (s *Store) ApplyTree(paths []cgroupfs.PodPath, now time.Time) (surprise bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := map[string]bool{}
+	for _, b := range s.sandboxes {
+		if b.Ready && b.gone.IsZero() {
+			known[b.pod.UID] = true
+		}
+	}
+	tree := make(map[string]cgroupfs.PodPath, len(paths))
+	for _, p := range paths {
+		tree[p.UID] = p
+		_, before := s.tree[p.UID]
+		if !known[p.UID] && (!before || now.Sub(s.listedAt) >= unknownRelist) {
+			surprise = true
+		}
+	}
+	for uid := range s.tree {
+		if _, still := tree[uid]; !still && known[uid] {
+			surprise = true
+		}
+	}
+	if !maps.Equal(tree, s.tree) {
+		s.tree = tree
+		s.publish()
+	}
+	return surprise
+}
+
+// Recovered is what was read from a container's cgroup and processes because no
+// CreateContainer request was seen.
+type Recovered struct {
+	ContainerID string
+	OOMScoreAdj int64
+	MemoryLimit int64 // bytes, 0 = none
+}
+
+// ApplyRecovered fills in numbers of containers that were only listed.
+func (s *Store) ApplyRecovered(rs []Recovered) {
+	if len(rs) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range rs {
+		if c, ok := s.containers[r.ContainerID]; ok && c.OOMScoreAdj == nil {
+			adj, limit := r.OOMScoreAdj, r.MemoryLimit
+			c.OOMScoreAdj, c.MemoryLimit = &adj, &limit
+		}
+	}
+	s.publish()
+}
+
+// publish builds a new snapshot; s.mu is held.
+func (s *Store) publish() {
+	s.generation++
+	snap := &Snapshot{Generation: s.generation, ListedAt: s.listedAt, byUID: map[string]*Pod{}}
+	parents := map[string]map[string]bool{} // cgroup → UIDs that name it
+	for _, b := range s.sandboxes {
+		if !b.gone.IsZero() {
+			continue
+		}
+		p, ok := snap.byUID[b.pod.UID]
+		if !ok {
+			p = &Pod{Ref: b.pod}
+			snap.byUID[b.pod.UID] = p
+			snap.Pods = append(snap.Pods, p)
+		}
+		p.Sandboxes = append(p.Sandboxes, b.Sandbox)
+		if path, err := cgroupfs.ResolveParent(b.CgroupParent); err == nil && b.CgroupParent != "" {
+			if parents[path] == nil {
+				parents[path] = map[string]bool{}
+			}
+			parents[path][b.pod.UID] = true
+		}
+	}
+	for _, c := range s.containers {
+		b, ok := s.sandboxes[c.SandboxID]
+		if !ok || !c.gone.IsZero() || !b.gone.IsZero() {
+			continue
+		}
+		p := snap.byUID[b.pod.UID]
+		p.Containers = append(p.Containers, c.Container)
+	}
+	for _, p := range snap.Pods {
+		s.complete(p, parents)
+	}
+	slices.SortFunc(snap.Pods, func(a, b *Pod) int {
+		return strings.Compare(a.Namespace+"\x00"+a.Name+"\x00"+a.UID, b.Namespace+"\x00"+b.Name+"\x00"+b.UID)
+	})
+	s.current.Store(snap)
+}
+
+// complete derives what follows from the parts of a pod.
+func (s *Store) complete(p *Pod, parents map[string]map[string]bool) {
+	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
+		if c := b.Created.Compare(a.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	slices.SortFunc(p.Containers, func(a, b Container) int {
+		if c := a.Created.Compare(b.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	newest := s.sandboxes[p.Sandboxes[0].ID]
+	p.Labels, p.Annotations = newest.labels, newest.annotations
+	p.LastWanted = s.wanted[p.UID]
+	p.Cgroup, p.OwnCgroup = s.cgroupOf(p, parents)
+	p.QoS = qosOf(p.Cgroup)
+	p.Priority = priorityOf(p, s.opt.Facts, s.trusted)
+	p.Request = requestOf(p, s.opt.Facts, s.trusted, s.opt.MemTotal)
+}
+
+func (s *Store) cgroupOf(p *Pod, parents map[string]map[string]bool) (path string, own bool) {
+	for _, b := range p.Sandboxes {
+		if b.CgroupParent == "" {
+			continue
+		}
+		resolved, err := cgroupfs.ResolveParent(b.CgroupParent)
+		if err != nil {
+			continue
+		}
+		path = resolved
+		break
+	}
+	if path == "" {
+		found, ok := s.tree[p.UID]
+		if !ok {
+			return "", false
+		}
+		path = found.Path
+	}
+	parsed, ok := cgroupfs.ParsePodPath(path)
+	own = ok && parsed.UID == p.UID && len(parents[path]) <= 1
+	return path, own
+}
+
+// ForgetWanted drops what is known of attempts to run a pod that is gone.
+func (s *Store) ForgetWanted(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.wanted, uid)
+}
+
+// Wanted returns when RunPodSandbox was last seen for this UID.
+func (s *Store) Wanted(uid string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wanted[uid]
+}

@@ -1,0 +1,235 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
+)
+
+// Runtime lists what the runtime has.
+type Runtime interface {
+	// List calls ListPodSandbox and ListContainers once each.
+	List(ctx context.Context) (Listing, error)
+}
+
+// Tree finds pods and numbers in the cgroup tree and /proc.
+type Tree interface {
+	// Pods returns every pod cgroup.
+	Pods() ([]cgroupfs.PodPath, error)
+	// Recover reads oom_score_adj and memory limit of a container that was
+	// only listed; ok is false when its cgroup cannot be found.
+	Recover(podCgroup string, c Container) (r Recovered, ok bool)
+}
+
+const (
+	relistEvery  = 5 * time.Minute
+	treeEvery    = time.Second
+	listTimeout  = 10 * time.Second
+	retryFirst   = 250 * time.Millisecond
+	retryLongest = 5 * time.Second
+	// slowList is the time a list may take before ours are spaced out, so that
+	// a struggling runtime is not burdened further (bugs.md B90).
+	slowList       = time.Second
+	slowListFactor = 10
+)
+
+// Syncer keeps a Store in step with the runtime and the cgroup tree.
+type Syncer struct {
+	store   *Store
+	runtime Runtime
+	tree    Tree
+	log     logrus.FieldLogger
+	clock   func() time.Time
+	dirty   chan struct{}
+	changed chan struct{}
+
+	mu    sync.Mutex
+	state SyncState
+}
+
+// SyncState says how current the inventory is.
+type SyncState struct {
+	// Listed is true once the lists were read at least once.
+	Listed    bool      `json:"listed"`
+	ListedAt  time.Time `json:"listedAt,omitzero"`
+	ListError string    `json:"listError,omitempty"`
+	TreeError string    `json:"treeError,omitempty"`
+}
+
+// NewSyncer returns a Syncer; Run does the work.
+func NewSyncer(store *Store, runtime Runtime, tree Tree, clock func() time.Time, log logrus.FieldLogger) *Syncer {
+	return &Syncer{
+		store: store, runtime: runtime, tree: tree, clock: clock, log: log,
+		dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+	}
+}
+
+// MarkDirty asks for a new list soon.
+func (s *Syncer) MarkDirty() { signal(s.dirty) }
+
+// Changed is signalled after the store took something new.
+func (s *Syncer) Changed() <-chan struct{} { return s.changed }
+
+// Take applies an event of the proxy.
+func (s *Syncer) Take(e Event) {
+	if e.Type == Dirty {
+		s.MarkDirty()
+		return
+	}
+	s.store.Apply(e)
+	signal(s.changed)
+}
+
+// State returns how current the inventory is.
+func (s *Syncer) State() SyncState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run lists at start, when dirty and every five minutes, and walks the cgroup
+// tree every second, until ctx ends.
+func (s *Syncer) Run(ctx context.Context) {
+	walk := time.NewTicker(treeEvery)
+	defer walk.Stop()
+	relist := time.NewTimer(0)
+	defer relist.Stop()
+	retry := retryFirst
+	var notBefore time.Time
+	s.walk()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-walk.C:
+			if s.walk() {
+				s.MarkDirty()
+			}
+			continue
+		case <-s.dirty:
+			if wait := notBefore.Sub(s.clock()); wait > 0 {
+				relist.Reset(wait)
+				continue
+			}
+		case <-relist.C:
+		}
+		took, err := s.list(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			relist.Reset(retry)
+			retry = min(2*retry, retryLongest)
+			continue
+		}
+		retry = retryFirst
+		notBefore = s.clock()
+		if took > slowList {
+			notBefore = notBefore.Add(slowListFactor * took)
+		}
+		relist.Reset(relistEvery)
+	}
+}
+
+// Refresh lists now when the last list is older than maxAge.
+func (s *Syncer) Refresh(ctx context.Context, maxAge time.Duration) error {
+	if s.clock().Sub(s.store.Snapshot().ListedAt) <= maxAge {
+		return nil
+	}
+	_, err := s.list(ctx)
+	return err
+}
+
+func (s *Syncer) list(ctx context.Context) (time.Duration, error) {
+	started := s.clock()
+	lctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	l, err := s.runtime.List(lctx)
+	took := s.clock().Sub(started)
+	if err != nil {
+		err = fmt.Errorf("listing sandboxes and containers: %w", err)
+		s.note(func(st *SyncState) bool {
+			changed := st.ListError != err.Error()
+			st.ListError = err.Error()
+			return changed
+		}, func() { s.log.WithError(err).Warn("the inventory is not current; nothing new is judged by it") })
+		return took, err
+	}
+	l.Started, l.Finished = started, started.Add(took)
+	s.store.ApplyListing(l)
+	s.recover()
+	s.note(func(st *SyncState) bool {
+		changed := st.ListError != "" || !st.Listed
+		st.Listed, st.ListedAt, st.ListError = true, l.Finished, ""
+		return changed
+	}, func() {
+		s.log.WithFields(logrus.Fields{"sandboxes": len(l.Sandboxes), "containers": len(l.Containers)}).Info("inventory read from the runtime")
+	})
+	signal(s.changed)
+	return took, nil
+}
+
+// recover reads what the lists do not carry for containers whose creation was
+// not seen, from files only: no call per container reaches the runtime.
+func (s *Syncer) recover() {
+	var found []Recovered
+	for _, p := range s.store.Snapshot().Pods {
+		for _, c := range p.Containers {
+			if !c.Running || c.OOMScoreAdj != nil {
+				continue
+			}
+			if r, ok := s.tree.Recover(p.Cgroup, c); ok {
+				found = append(found, r)
+			}
+		}
+	}
+	s.store.ApplyRecovered(found)
+}
+
+// walk reads the pods' cgroup tree and says whether it holds surprises.
+func (s *Syncer) walk() bool {
+	paths, err := s.tree.Pods()
+	if err != nil {
+		s.note(func(st *SyncState) bool {
+			changed := st.TreeError != err.Error()
+			st.TreeError = err.Error()
+			return changed
+		}, func() {
+			s.log.WithError(err).Warn("the pods' cgroup tree cannot be read; out-of-band changes go unnoticed until the next list")
+		})
+		return false
+	}
+	s.note(func(st *SyncState) bool {
+		changed := st.TreeError != ""
+		st.TreeError = ""
+		return changed
+	}, func() { s.log.Info("the pods' cgroup tree can be read again") })
+	surprise := s.store.ApplyTree(paths, s.clock())
+	if surprise {
+		signal(s.changed)
+	}
+	return surprise
+}
+
+// note changes the state under the lock and calls say, without it, when the
+// change is worth a line.
+func (s *Syncer) note(change func(*SyncState) bool, say func()) {
+	s.mu.Lock()
+	worth := change(&s.state)
+	s.mu.Unlock()
+	if worth {
+		say()
+	}
+}
