@@ -19,6 +19,11 @@ var ErrGone = errors.New("cgroup was removed")
 // ErrNotPod refuses to kill a cgroup whose path does not name a pod.
 var ErrNotPod = errors.New("not the cgroup of a pod")
 
+// ErrNotLive refuses to signal processes by number when the numbers come from
+// a directory that is not a mounted cgroup file system: in a checked-in tree
+// they would belong to strangers.
+var ErrNotLive = errors.New("not a mounted cgroup file system")
+
 // errNotNumber and the others are the reasons inside a BrokenError.
 var (
 	errNotNumber = errors.New("not a number")

@@ -49,6 +49,7 @@ type FS struct {
 	mode    Mode
 	memory  string // directory below which pod paths hang
 	freezer string // same for the v1 freezer, empty when there is none
+	live    bool   // memory is a mounted cgroup file system
 }
 
 // Open finds out which hierarchies there are: by the file system's magic
@@ -62,7 +63,7 @@ func Open(r Roots) (*FS, error) {
 		return nil, err
 	}
 	if v2 {
-		f.mode, f.memory = V2, r.Cgroup
+		f.mode, f.memory, f.live = V2, r.Cgroup, isCgroupFS(r.Cgroup)
 		return f, nil
 	}
 	memory := filepath.Join(r.Cgroup, "memory")
@@ -71,7 +72,7 @@ func Open(r Roots) (*FS, error) {
 	} else if !ok {
 		return nil, fmt.Errorf("%s: neither cgroup.controllers (v2) nor memory/memory.usage_in_bytes (v1): %w", r.Cgroup, ErrAbsent)
 	}
-	f.mode, f.memory = V1, memory
+	f.mode, f.memory, f.live = V1, memory, isCgroupFS(memory)
 	if freezer := filepath.Join(r.Cgroup, "freezer"); isDir(freezer) {
 		f.freezer = freezer
 	}
@@ -102,6 +103,16 @@ func isV2(dir string) (bool, error) {
 		return true, nil
 	}
 	return exists(filepath.Join(dir, "cgroup.controllers"))
+}
+
+// isCgroupFS tells a mounted hierarchy of either version from a plain
+// directory.
+func isCgroupFS(dir string) bool {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return false
+	}
+	return int64(st.Type) == unix.CGROUP_SUPER_MAGIC || int64(st.Type) == unix.CGROUP2_SUPER_MAGIC
 }
 
 func exists(path string) (bool, error) {

@@ -38,8 +38,8 @@ type KillOptions struct {
 // process that was not signalled. The thaw comes within 100 ms, also when the
 // kill is stuck or fails.
 //
-// A path that names no pod is refused with ErrNotPod, a removed cgroup is
-// ErrGone. Other errors name what could not be signalled; the rest was.
+// A path that names no pod is refused with ErrNotPod, a checked-in tree with
+// ErrNotLive; a removed cgroup is ErrGone. Other errors name what could not be signalled; the rest was.
 func (p *PodCgroup) Kill(opt KillOptions) (int, error) {
 	if err := p.use(); err != nil {
 		return 0, err
@@ -94,6 +94,9 @@ func (p *PodCgroup) contains(pids []int) (bool, error) {
 
 // killEach goes round until nobody is left who was not signalled.
 func (p *PodCgroup) killEach(opt KillOptions, freeze bool) (int, error) {
+	if !p.fs.live {
+		return 0, fmt.Errorf("%s: %w", p.full, ErrNotLive)
+	}
 	timeout := opt.Timeout
 	if timeout <= 0 {
 		timeout = defaultKillTimeout

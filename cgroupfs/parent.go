@@ -9,14 +9,20 @@ import (
 	"github.com/opencontainers/cgroups/systemd"
 )
 
-// errParent refuses a cgroup parent that names nothing.
-var errParent = errors.New("cgroup parent is empty, relative or the root")
+// errParent refuses a cgroup that cannot be a pod's or a container's.
+var errParent = errors.New("empty, relative or the root")
+
+// errParentText refuses a text that cannot be a path at all.
+var errParentText = errors.New("longer than 4096 bytes or with a zero byte")
 
 // ResolveParent turns the linux.cgroup_parent of a CRI request into the path
 // below the hierarchy root. A plain path stays as it is. For a name that ends
 // in ".slice" only the last element counts and is expanded to its chain of
 // slices: that is what containerd and CRI-O hand to systemd.
 func ResolveParent(cgroupParent string) (string, error) {
+	if len(cgroupParent) > maxPath || strings.IndexByte(cgroupParent, 0) >= 0 {
+		return "", fmt.Errorf("cgroup parent %q: %w", cut(cgroupParent), errParentText)
+	}
 	base := path.Base(cgroupParent)
 	if strings.HasSuffix(base, sliceSuffix) {
 		p, err := systemd.ExpandSlice(base)

@@ -68,6 +68,9 @@ type PodPath struct {
 	Driver Driver
 }
 
+// maxPath is the kernel's PATH_MAX; a longer path cannot be opened anyway.
+const maxPath = 4096
+
 const (
 	kubepods    = "kubepods"
 	podPrefix   = "pod"
@@ -81,7 +84,7 @@ const (
 // of this node. UIDs are the dashed ones, the 32 hexadecimal digits of static
 // pods, and any other of letters, digits, "." and "-".
 func ParsePodPath(p string) (PodPath, bool) {
-	if !strings.HasPrefix(p, "/") {
+	if !strings.HasPrefix(p, "/") || len(p) > maxPath {
 		return PodPath{}, false
 	}
 	p = path.Clean(p)
