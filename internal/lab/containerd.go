@@ -69,9 +69,9 @@ func StartContainerd(ctx context.Context, opts ContainerdOptions) (*Containerd, 
 	if opts.Log == nil {
 		opts.Log = io.Discard
 	}
-	dir, err := filepath.Abs(opts.Dir)
+	dir, err := realPath(opts.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("lab: %w", err)
+		return nil, err
 	}
 	l := layout{dir: filepath.Join(dir, "ctd")}
 	// containerd adds ".ttrpc" for its second socket.
