@@ -1,0 +1,225 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/cri-evictd/cri-evictd/cri"
+)
+
+func quiet() logrus.FieldLogger {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	return l
+}
+
+func mustListen(t *testing.T, path string, own owner) *socket {
+	t.Helper()
+	s, err := listen(path, own, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(); s.remove() })
+	return s
+}
+
+func TestSocketHasModeWhateverTheUmask(t *testing.T) {
+	for _, mask := range []int{0, 0o022, 0o077, 0o777} {
+		old := unix.Umask(mask)
+		path := filepath.Join(shortDir(t), "a", "b", "s.sock")
+		if mask == 0o777 {
+			// A directory nobody may enter cannot be made by such a process.
+			path = filepath.Join(shortDir(t), "s.sock")
+		}
+		s, err := listen(path, owner{}, quiet())
+		unix.Umask(old)
+		if err != nil {
+			t.Fatalf("umask %#o: %v", mask, err)
+		}
+		fi, err := os.Lstat(path)
+		if err != nil || fi.Mode().Type() != os.ModeSocket || fi.Mode().Perm() != 0o660 {
+			t.Errorf("umask %#o: %v %v", mask, fi.Mode(), err)
+		}
+		if mask != 0o777 {
+			for _, dir := range []string{filepath.Dir(path), filepath.Dir(filepath.Dir(path))} {
+				if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o711 {
+					t.Errorf("umask %#o: %s: %v %v", mask, dir, fi.Mode(), err)
+				}
+			}
+		}
+		_ = s.Close()
+		s.remove()
+	}
+}
+
+func TestExistingDirectoryKeepsItsMode(t *testing.T) {
+	dir := shortDir(t)
+	if err := os.Chmod(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	mustListen(t, filepath.Join(dir, "s"), owner{})
+	if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o750 {
+		t.Errorf("%v %v", fi.Mode(), err)
+	}
+}
+
+func TestSocketGetsTheOwnerOfTheRuntimes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: gives files to others")
+	}
+	dir := shortDir(t)
+	upstream := filepath.Join(dir, "up")
+	l, err := net.Listen("unix", upstream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if err := os.Chown(upstream, 12, 34); err != nil {
+		t.Fatal(err)
+	}
+	s := mustListen(t, filepath.Join(dir, "s"), ownerOf(upstream))
+	late := mustListen(t, filepath.Join(dir, "late"), ownerOf(filepath.Join(dir, "absent")))
+	late.adopt(upstream)
+	for _, s := range []*socket{s, late} {
+		if got := ownerOf(s.path); !got.known || got.uid != 12 || got.gid != 34 {
+			t.Errorf("%s: %+v", s.path, got)
+		}
+		if fi, err := os.Stat(s.path); err != nil || fi.Mode().Perm() != 0o660 {
+			t.Errorf("mode %v %v", fi.Mode(), err)
+		}
+	}
+}
+
+func TestLiveSocketIsRefused(t *testing.T) {
+	dir := shortDir(t)
+	path := filepath.Join(dir, "s")
+	first := mustListen(t, path, owner{})
+	_, err := listen(path, owner{}, quiet())
+	if err == nil || !strings.Contains(err.Error(), path+" is in use") {
+		t.Fatalf("got %v", err)
+	}
+	if !first.isOurs() {
+		t.Error("the live socket was touched")
+	}
+}
+
+func TestStaleSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close()
+	mustListen(t, path, owner{})
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+}
+
+func TestWhatIsNotASocketIsLeftAlone(t *testing.T) {
+	dir := shortDir(t)
+	makers := map[string]func(string) error{
+		"file":      func(p string) error { return os.WriteFile(p, []byte("x"), 0o600) },
+		"directory": func(p string) error { return os.Mkdir(p, 0o700) },
+		"link":      func(p string) error { return os.Symlink("/nowhere", p) },
+		"pipe":      func(p string) error { return unix.Mkfifo(p, 0o600) },
+	}
+	for name, makeIt := range makers {
+		path := filepath.Join(dir, name)
+		if err := makeIt(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := listen(path, owner{}, quiet()); err == nil || !strings.Contains(err.Error(), "is not a socket") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSocketOfAnotherKindIsLeftAlone(t *testing.T) {
+	path := filepath.Join(shortDir(t), "dgram")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if _, err := listen(path, owner{}, quiet()); !errors.Is(err, syscall.EPROTOTYPE) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBadPathsAreRefused(t *testing.T) {
+	long := filepath.Join("/tmp", strings.Repeat("x", 103))
+	for path, want := range map[string]string{"relative/s": "absolute", long: "at most 107", "": "empty"} {
+		_, err := listen(path, owner{}, quiet())
+		var bad *cri.EndpointError
+		if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
+
+func TestOnlyOurOwnSocketIsRemoved(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	s := mustListen(t, path, owner{})
+	_ = s.Close()
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	successor := mustListen(t, path, owner{})
+	s.remove()
+	if !successor.isOurs() {
+		t.Fatal("the successor's socket was removed")
+	}
+	successor.remove()
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("own socket left: %v", err)
+	}
+	successor.remove() // again is fine
+}
+
+// Of many starts at once exactly one may win, and its socket must work.
+func TestOneOfManyStartsWins(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var won []*socket
+	for range 8 {
+		wg.Go(func() {
+			s, err := listen(path, owner{}, quiet())
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			won = append(won, s)
+		})
+	}
+	wg.Wait()
+	if len(won) != 1 || !won[0].isOurs() {
+		t.Fatalf("%d starts won", len(won))
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+	_ = won[0].Close()
+	won[0].remove()
+}
