@@ -131,18 +131,24 @@ func splitCgroupsPath(p string) (parent string, kind cgroupsPathKind) {
 }
 
 // addLog takes pods and sandboxes from containerd's log; it is the only place
-// that still knows those which were removed since. Same text in 1.6 and 2.4:
+// that still knows those which were removed since. 1.6 and 2.4 write
 //
 //	msg="RunPodSandbox for &PodSandboxMetadata{Name:a,Uid:b,Namespace:c,Attempt:0,} returns sandbox id \"d\""
+//	msg="RunPodSandbox for name:\"a\"  uid:\"b\"  namespace:\"c\" returns sandbox id \"d\""
 func (t *traces) addLog(log []byte) {
-	uid := regexp.MustCompile(`PodSandboxMetadata\{Name:[^,]*,Uid:([^,}]+),`)
+	uids := []*regexp.Regexp{
+		regexp.MustCompile(`PodSandboxMetadata\{Name:[^,]*,Uid:([^,}]+),`),
+		regexp.MustCompile(`\buid:\\?"([^"\\]+)\\?"`),
+	}
 	id := regexp.MustCompile(`returns sandbox id \\?"([0-9a-f]{64})\\?"`)
 	for line := range bytes.Lines(log) {
 		if !bytes.Contains(line, []byte("RunPodSandbox for ")) {
 			continue
 		}
-		if m := uid.FindSubmatch(line); m != nil {
-			t.uids[string(m[1])] = true
+		for _, uid := range uids {
+			if m := uid.FindSubmatch(line); m != nil {
+				t.uids[string(m[1])] = true
+			}
 		}
 		if m := id.FindSubmatch(line); m != nil {
 			t.sandboxes[string(m[1])] = true

@@ -39,12 +39,9 @@ func alloc(args []string, stdout, stderr io.Writer) int {
 		}
 		start := time.Now()
 		fmt.Fprintf(stdout, "alloc: start, %d bytes at %d per second\n", total, rate)
-		pageSize := int64(os.Getpagesize())
 		p := pacer{total: int64(total), rate: int64(rate), start: start}
 		err = p.run(func(done, due int64) error {
-			for at := (done + pageSize - 1) / pageSize * pageSize; at < due; at += pageSize {
-				memory[at] = 1
-			}
+			touch(memory, done, due)
 			select {
 			case <-end:
 				return errEnded
@@ -65,8 +62,28 @@ func alloc(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// madvNoHugepage is MADV_NOHUGEPAGE, the same number on amd64 and arm64.
-const madvNoHugepage = 15
+// Values of madvise(2), the same on amd64 and arm64.
+const (
+	madvNoHugepage    = 15
+	madvPopulateWrite = 23 // Linux 5.14
+)
+
+// touch makes the pages that begin in [from, to) resident. One call for all
+// costs the kernel a third of a page fault each; with faults alone a busy
+// machine does not reach 400 MiB/s.
+func touch(memory []byte, from, to int64) {
+	page := int64(os.Getpagesize())
+	from = (from + page - 1) / page * page
+	if from >= to {
+		return
+	}
+	if syscall.Madvise(memory[from:to], madvPopulateWrite) == nil {
+		return
+	}
+	for at := from; at < to; at += page {
+		memory[at] = 1
+	}
+}
 
 // errEnded means that SIGTERM came before the work was done.
 var errEnded = errors.New("ended by signal")

@@ -34,15 +34,16 @@ const tick = time.Millisecond
 func (p pacer) run(step func(done, due int64) error) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	for done := int64(0); done < p.total; {
+	for done := int64(0); ; {
 		if due := p.due(time.Now()); due > done {
 			if err := step(done, due); err != nil {
 				return err
 			}
 			done = due
-			continue
+		}
+		if done >= p.total {
+			return nil
 		}
 		<-ticker.C
 	}
-	return nil
 }
