@@ -50,6 +50,29 @@ func (g *guard) shut() (last bool, err error) {
 	}
 }
 
+// scratch is a small buffer for readings that must not allocate. A buffer on
+// the stack is one only as long as the compiler can see that the system call
+// lets go of it, which it cannot in a build with the race detector. Whoever
+// comes while it is taken gets a fresh one.
+type scratch struct {
+	free atomic.Pointer[[smallFile]byte]
+}
+
+func newScratch() *scratch {
+	s := new(scratch)
+	s.give(new([smallFile]byte))
+	return s
+}
+
+func (s *scratch) take() *[smallFile]byte {
+	if b := s.free.Swap(nil); b != nil {
+		return b
+	}
+	return new([smallFile]byte)
+}
+
+func (s *scratch) give(b *[smallFile]byte) { s.free.Store(b) }
+
 // descriptor is one kept-open file.
 type descriptor struct {
 	guard

@@ -60,7 +60,7 @@ func (p *PodCgroup) Kill(opt KillOptions) (int, error) {
 			return p.killEach(opt, false)
 		}
 	}
-	err := writeAll(p.kill, []byte{'1'})
+	err := writeAll(p.kill, p.killText)
 	if errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup
 		return p.killEach(opt, false)
 	}

@@ -28,6 +28,8 @@ type PodCgroup struct {
 	kill   int // cgroup.kill (v2, kernel 5.14 and later)
 	state  int // freezer.state (v1)
 
+	scratch  *scratch
+	killText []byte      // what cgroup.kill takes, at hand without allocating
 	isPod    bool        // the path names a pod; nothing else is ever killed
 	watch    *time.Timer // thaws when the kill does not (v1)
 	onFrozen func()      // called between freeze and kill; tests only
@@ -43,6 +45,7 @@ func (f *FS) OpenPod(p string) (*PodCgroup, error) {
 	p = path.Clean(p)
 	pod := &PodCgroup{
 		fs: f, path: p, full: filepath.Join(f.memory, p),
+		scratch: newScratch(), killText: []byte{'1'},
 		dir: noFd, usage: noFd, events: noFd, kill: noFd, state: noFd,
 	}
 	_, pod.isPod = ParsePodPath(p)

@@ -7,9 +7,6 @@ import (
 	"strings"
 )
 
-// numberLen holds any 64-bit number and its newline.
-const numberLen = 32
-
 func (p *PodCgroup) usageFile() string {
 	if p.fs.mode == V2 {
 		return "memory.current"
@@ -36,7 +33,8 @@ func (p *PodCgroup) Usage() (uint64, error) {
 	if p.usage == noFd {
 		return 0, p.absent(p.usageFile())
 	}
-	var buf [numberLen]byte
+	buf := p.scratch.take()
+	defer p.scratch.give(buf)
 	n, err := readOnce(p.usage, buf[:])
 	if err != nil {
 		return 0, goneOrBroken(filepath.Join(p.full, p.usageFile()), err)
@@ -44,7 +42,8 @@ func (p *PodCgroup) Usage() (uint64, error) {
 	if v, ok := parseUint(trimEnd(buf[:n])); ok && v < absurdFrom {
 		return v, nil
 	}
-	return parseBytes(filepath.Join(p.full, p.usageFile()), "", append([]byte(nil), buf[:n]...))
+	// The path is only built when there is something to say about it.
+	return parseBytes(filepath.Join(p.full, p.usageFile()), "", buf[:n])
 }
 
 // MemoryLimit is the cgroup's own limit. limited is false for "max" (v2) and

@@ -2,8 +2,8 @@ package cgroupfs
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,12 +16,14 @@ func (p *PodCgroup) Populated() (bool, error) {
 	}
 	defer p.unuse()
 	if p.events != noFd {
-		var buf [smallFile]byte
+		buf := p.scratch.take()
 		b, err := readWhole(p.events, buf[:])
 		if err != nil {
+			p.scratch.give(buf)
 			return false, goneOrBroken(p.eventsPath(), err)
 		}
 		populated, err := parsePopulated(b)
+		p.scratch.give(buf)
 		if err != nil {
 			return false, inFile(p.eventsPath(), err)
 		}
@@ -87,7 +89,9 @@ func (p *PodCgroup) Children() ([]string, error) {
 		return nil, err
 	}
 	defer p.unuse()
-	return childrenAt(p.dir, p.full)
+	names, err := childrenAt(p.dir, p.full)
+	slices.Sort(names)
+	return names, err
 }
 
 // eachCgroup visits the cgroup and all below it with one directory open at a
@@ -125,7 +129,11 @@ func (p *PodCgroup) visitCgroup(rel string, visit func(dir int, rel string) erro
 	if err := visit(dir, rel); err != nil {
 		return nil, err
 	}
-	return childrenAt(dir, path)
+	names, err := childDirs(dir)
+	if err != nil {
+		return nil, goneOrBroken(path, err)
+	}
+	return names, nil
 }
 
 // childrenAt lists through a fresh description of the directory: the offset of
@@ -135,17 +143,10 @@ func childrenAt(dir int, path string) ([]string, error) {
 	if err != nil {
 		return nil, goneOrBroken(path, err)
 	}
-	f := os.NewFile(uintptr(fd), path)
-	defer func() { _ = f.Close() }() // a directory; nothing can be lost
-	entries, err := f.ReadDir(-1)
+	defer func() { _ = unix.Close(fd) }() // a directory; nothing can be lost
+	names, err := childDirs(fd)
 	if err != nil {
-		return nil, goneOrBroken(path, reason(err))
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
+		return nil, goneOrBroken(path, err)
 	}
 	return names, nil
 }

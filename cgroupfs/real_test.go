@@ -1,0 +1,241 @@
+package cgroupfs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a test waits for something that happens at once on a
+// quiet machine.
+const patience = 20 * time.Second
+
+// real is a pod's cgroup in a mounted hierarchy, with one container.
+type real struct {
+	fs        *FS
+	roots     []string // hierarchy directories that have the pod
+	path      string
+	container string
+}
+
+// mountOf finds a mount of a file system type, by an option if it is not "".
+func mountOf(t *testing.T, fstype, option string) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) > 3 && f[2] == fstype && (option == "" || slices.Contains(strings.Split(f[3], ","), option)) {
+			return f[1]
+		}
+	}
+	return ""
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes cgroups and kills processes in them")
+	}
+}
+
+// realV1 makes a pod in the memory and freezer hierarchies.
+func realV1(t *testing.T) *real {
+	t.Helper()
+	needRoot(t)
+	memory := mountOf(t, "cgroup", "memory")
+	freezer := mountOf(t, "cgroup", "freezer")
+	if memory == "" || freezer == "" || filepath.Dir(memory) != filepath.Dir(freezer) {
+		t.Skip("needs cgroup v1 with memory and freezer")
+	}
+	return makePod(t, filepath.Dir(memory), memory, freezer)
+}
+
+// realV2 makes a pod in a v2 hierarchy; a hybrid machine's has no memory
+// controller, and everything but the numbers is real.
+func realV2(t *testing.T) *real {
+	t.Helper()
+	needRoot(t)
+	mount := mountOf(t, "cgroup2", "")
+	if mount == "" {
+		t.Skip("needs a mounted cgroup v2")
+	}
+	return makePod(t, mount, mount)
+}
+
+func makePod(t *testing.T, cgroup string, hierarchies ...string) *real {
+	t.Helper()
+	f, err := Open(Roots{Proc: "/proc", Cgroup: cgroup})
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := fmt.Sprintf("/cri-evictd-test-%d-%d", os.Getpid(), time.Now().UnixNano())
+	r := &real{fs: f, roots: hierarchies, path: top + "/kubepods/burstable/pod" + dashed}
+	r.container = r.path + "/container"
+	t.Cleanup(func() { r.remove(t, top) })
+	for _, h := range hierarchies {
+		if err := os.MkdirAll(h+r.container, 0o755); err != nil {
+			t.Skipf("needs a writable cgroup hierarchy: %v", err)
+		}
+	}
+	return r
+}
+
+// remove thaws, ends what is left in the cgroups made here, and removes them.
+func (r *real) remove(t *testing.T, top string) {
+	for _, h := range r.roots {
+		var dirs []string
+		err := filepath.WalkDir(h+top, func(p string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, p)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		for _, d := range dirs {
+			_ = os.WriteFile(d+"/freezer.state", []byte("THAWED"), 0) // not everywhere
+			_ = os.WriteFile(d+"/cgroup.freeze", []byte("0"), 0)
+		}
+		slices.Reverse(dirs)
+		for _, d := range dirs {
+			eventually(t, "removing "+d, func() bool {
+				for _, pid := range procsOf(d) {
+					_ = unix.Kill(pid, unix.SIGKILL)
+				}
+				err := os.Remove(d)
+				return err == nil || errors.Is(err, os.ErrNotExist)
+			})
+		}
+	}
+}
+
+func procsOf(dir string) []int {
+	b, err := os.ReadFile(dir + "/cgroup.procs")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for f := range strings.FieldsSeq(string(b)) {
+		if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// process is a program that was started outside and waits for its gate before
+// it does anything.
+type process struct {
+	cmd  *exec.Cmd
+	gate io.WriteCloser
+	done chan struct{}
+}
+
+const (
+	sleeper = "read gate; exec sleep 1000"
+	// forker is always about to fork, and has some 50 children at a time.
+	forker = "read gate; while :; do sleep 0.05 & done"
+)
+
+// start runs a shell script in a cgroup of all the pod's hierarchies.
+func (r *real) start(t *testing.T, cgroup, script string) *process {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", script)
+	cmd.Stderr = new(bytes.Buffer)
+	gate, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: cmd, gate: gate, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		_ = cmd.Wait() // killed, as it should
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it is dead already unless the test failed
+		select {
+		case <-p.done:
+		case <-time.After(patience):
+			t.Errorf("process %d did not end", cmd.Process.Pid)
+		}
+	})
+	for _, h := range r.roots {
+		r.move(t, h+cgroup, cmd.Process.Pid)
+	}
+	if _, err := io.WriteString(gate, "go\n"); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (r *real) move(t *testing.T, dir string, pid int) {
+	t.Helper()
+	if err := os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(pid)), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+func (p *process) waitDead(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		t.Fatalf("process %d is alive", p.pid())
+	}
+	if st, ok := p.cmd.ProcessState.Sys().(interface{ Signal() unix.Signal }); ok && st.Signal() != unix.SIGKILL {
+		t.Errorf("process %d ended by %v", p.pid(), p.cmd.ProcessState)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if ok() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+func waitEmpty(t *testing.T, p *PodCgroup) {
+	t.Helper()
+	eventually(t, "pod is empty", func() bool {
+		populated, err := p.Populated()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !populated
+	})
+}
+
+func waitForking(t *testing.T, p *PodCgroup) {
+	t.Helper()
+	eventually(t, "the forker has children", func() bool {
+		pids, err := p.Pids(nil)
+		return err == nil && len(pids) > 5
+	})
+}
+
+func alive(pid int) bool { return unix.Kill(pid, 0) == nil }
