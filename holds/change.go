@@ -107,13 +107,13 @@ func (w *Writer) Put(r Record) error {
 	if r.ID == 0 || r.ID > maxID {
 		return fmt.Errorf("%w: id %d is out of range", ErrInvalid, r.ID)
 	}
-	if err := w.AdvanceID(r.ID); err != nil {
-		return err
-	}
 	w.slow.Lock()
 	defer w.slow.Unlock()
 	if err := w.ready(); err != nil {
 		return err
+	}
+	if err := w.AdvanceID(r.ID); err != nil {
+		return fmt.Errorf("storing hold %d: %w", r.ID, err)
 	}
 	if i := w.find(r.ID); i >= 0 {
 		return w.replace(i, r)

@@ -36,6 +36,7 @@ type problem struct{ err error }
 type readerFile struct {
 	f        *os.File
 	dev, ino uint64
+	private  bool // one lookup's own
 }
 
 // OpenReader returns a reader for the holds file in dir. The file need not
@@ -111,29 +112,31 @@ func (r *Reader) nothing(err error) *snapshot {
 // current returns the file's content: the known one if file, size, times and
 // generation are as they were, else a new one.
 func (r *Reader) current() *snapshot {
-	// Only a file that is replaced again and again needs more than one try.
-	for range 8 {
+	// Only a file that is replaced again and again needs more than one try, and
+	// then the last one does not share its descriptor.
+	const tries = 4
+	for try := range tries {
 		if r.closed.Load() {
 			return &r.empty
 		}
 		var st unix.Stat_t
 		if err := statRetry(r.path, &st); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return r.nothing(nil)
-			}
-			return r.nothing(fmt.Errorf("looking for %s: %w", r.path, err))
+			return r.nothing(r.missing(err))
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFREG {
 			return r.nothing(fmt.Errorf("%s: %w: not a regular file", r.path, ErrBadHeader))
 		}
-		f, err := r.open(&st)
+		f, err := r.open(&st, try == tries-1)
 		if err != nil {
-			return r.nothing(fmt.Errorf("opening the holds file: %w", err))
+			return r.nothing(r.missing(err))
 		}
 		if f == nil {
 			continue
 		}
 		s, err := r.read(f, &st)
+		if f.private {
+			_ = f.f.Close() // read only: nothing can be lost
+		}
 		if errors.Is(err, os.ErrClosed) {
 			continue // another lookup saw a newer file
 		}
@@ -143,7 +146,15 @@ func (r *Reader) current() *snapshot {
 		r.report(s.problem)
 		return s
 	}
-	return r.nothing(fmt.Errorf("%s: the file keeps being replaced", r.path))
+	return r.nothing(nil) // closed meanwhile
+}
+
+// missing is nil when the file is not there, which is no problem.
+func (r *Reader) missing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("opening %s: %w", r.path, err)
 }
 
 // statRetry is lstat that goes on after a signal.
@@ -156,26 +167,28 @@ func statRetry(path string, st *unix.Stat_t) error {
 }
 
 // open returns the open file st is of, opening it when it is not the one at
-// hand. It returns nil when the path or the file at hand changed meanwhile.
-func (r *Reader) open(st *unix.Stat_t) (*readerFile, error) {
+// hand. It returns nil when the path or the file at hand changed meanwhile, but
+// never for a private file: that is what stands there now, for this caller to
+// close, and st becomes its own.
+func (r *Reader) open(st *unix.Stat_t, private bool) (*readerFile, error) {
 	old := r.file.Load()
-	if old != nil && old.dev == uint64(st.Dev) && old.ino == st.Ino {
+	if !private && old != nil && old.dev == uint64(st.Dev) && old.ino == st.Ino {
 		return old, nil
 	}
 	// A fifo put there since the stat must not block.
 	f, err := os.OpenFile(r.path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, err
 	}
-	var now unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &now); err != nil || now.Ino != st.Ino || now.Dev != st.Dev {
+	was := *st
+	if err := unix.Fstat(int(f.Fd()), st); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	opened := &readerFile{f: f, dev: uint64(now.Dev), ino: now.Ino}
-	if !r.file.CompareAndSwap(old, opened) {
+	opened := &readerFile{f: f, dev: uint64(st.Dev), ino: st.Ino, private: private}
+	if private {
+		return opened, nil
+	}
+	if was.Ino != st.Ino || was.Dev != st.Dev || !r.file.CompareAndSwap(old, opened) {
 		return nil, f.Close()
 	}
 	if old != nil {

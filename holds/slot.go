@@ -124,14 +124,16 @@ func (w *Writer) store(f *os.File, i int, p *Prepared) error {
 	if _, err := f.WriteAt(p.buf[:], slotOffset(i)); err != nil {
 		return err
 	}
-	return w.bump(f)
+	return w.bumpFrom(f, &p.generation)
 }
 
 // bump gives the file another generation. Two threads may write theirs in
 // either order: each value is written once only, so that no reader can take a
 // later state of the file for one it knows.
-func (w *Writer) bump(f *os.File) error {
-	var b [8]byte
+func (w *Writer) bump(f *os.File) error { return w.bumpFrom(f, new([8]byte)) }
+
+// bumpFrom is bump with the memory to write from, for who must not allocate.
+func (w *Writer) bumpFrom(f *os.File, b *[8]byte) error {
 	binary.LittleEndian.PutUint64(b[:], w.generation.Add(1))
 	_, err := f.WriteAt(b[:], offGeneration)
 	return err
