@@ -9,16 +9,16 @@ import (
 
 // State is the engine's present state, for status.
 type State struct {
-	Mode         string    `json:"mode"`
-	Started      time.Time `json:"started"`
-	Memory       MemoryNow `json:"memory"`
-	Pods         int       `json:"pods"`
-	Held         int       `json:"held"`
-	Inventory    any       `json:"inventory"`
-	Decisions    int       `json:"decisions"`
-	LastDecision *Report   `json:"lastDecision,omitempty"`
-	Degraded     []string  `json:"degraded,omitempty"`
-	LedgerError  string    `json:"ledgerError,omitempty"`
+	Mode         string              `json:"mode"`
+	Started      time.Time           `json:"started"`
+	Memory       MemoryNow           `json:"memory"`
+	Pods         int                 `json:"pods"`
+	Held         int                 `json:"held"`
+	Inventory    inventory.SyncState `json:"inventory"`
+	Decisions    int                 `json:"decisions"`
+	LastDecision *Report             `json:"lastDecision,omitempty"`
+	Degraded     []string            `json:"degraded,omitempty"`
+	LedgerError  string              `json:"ledgerError,omitempty"`
 	// Waiting says why no pod is taken although the threshold is met.
 	Waiting string `json:"waiting,omitempty"`
 }

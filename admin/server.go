@@ -1,0 +1,204 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/cri-evictd/cri-evictd/eviction"
+	"github.com/cri-evictd/cri-evictd/holds"
+	"github.com/cri-evictd/cri-evictd/inventory"
+)
+
+// Engine is what the service asks and tells.
+type Engine interface {
+	State() eviction.State
+	Explain(decisions int) eviction.Explanation
+	ReleaseByHand(name string) []holds.Record
+}
+
+// Options wire a Server.
+type Options struct {
+	Version string
+	PID     int
+	Engine  Engine
+	// Proxy reports on the proxy; it must answer within the context.
+	Proxy func(ctx context.Context) ProxyStatus
+	Log   logrus.FieldLogger
+}
+
+// Server answers the command line.
+type Server struct {
+	opt Options
+}
+
+// NewServer returns a Server.
+func NewServer(opt Options) *Server { return &Server{opt: opt} }
+
+// proxyPatience bounds the question to the proxy, so that status answers within
+// the 2 s of design §12.
+const proxyPatience = time.Second
+
+// Serve answers on l until ctx ends.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", s.status)
+	mux.HandleFunc("GET /v1/explain", s.explain)
+	mux.HandleFunc("GET /v1/holds", s.holds)
+	mux.HandleFunc("POST /v1/holds/release", s.release)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-ctx.Done()
+		_ = server.Close()
+	}()
+	err := server.Serve(l)
+	if errors.Is(err, http.ErrServerClosed) {
+		<-stopped
+		return nil
+	}
+	return fmt.Errorf("admin service: %w", err)
+}
+
+func (s *Server) answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		s.opt.Log.WithError(err).Debug("an answer was not delivered")
+	}
+}
+
+func (s *Server) status(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), proxyPatience)
+	defer cancel()
+	st := Status{Version: s.opt.Version, PID: s.opt.PID, Engine: s.opt.Engine.State(), Proxy: s.opt.Proxy(ctx)}
+	st.Problems = problems(&st)
+	s.answer(w, st)
+}
+
+// problems says in words what is wrong.
+func problems(s *Status) []string {
+	out := []string{}
+	add := func(when bool, format string, args ...any) {
+		if when {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	e, p := &s.Engine, &s.Proxy
+	add(e.Memory.Failing, "memory cannot be read: nothing is decided")
+	add(!e.Memory.Failing && e.Memory.Samples == 0 && e.Memory.Threshold > 0, "no memory sample yet")
+	inv := &e.Inventory
+	add(!inv.Listed, "the runtime has not been listed yet: no pod is known, nothing is killed")
+	add(inv.ListError != "", "%s", inv.ListError)
+	add(inv.TreeError != "", "cgroup tree: %s", inv.TreeError)
+	add(e.Waiting != "" && e.Memory.Met, "memory.available is below its threshold and nothing is evicted: %s", e.Waiting)
+	add(e.LedgerError != "", "ledger: %s", e.LedgerError)
+	for _, d := range e.Degraded {
+		add(true, "%s", d)
+	}
+	add(!p.Reachable, "no proxy (%s): holds are not enforced, pods may be started again", p.Error)
+	add(p.UpstreamError != "", "runtime: %s", p.UpstreamError)
+	add(p.HoldsProblem != "", "holds file: %s", p.HoldsProblem)
+	add(p.Panics > 0, "the proxy caught %d panics; see its log", p.Panics)
+	return out
+}
+
+func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
+	const decisions = 20
+	x := s.opt.Engine.Explain(1000)
+	out := Explanation{Explanation: x}
+	for _, h := range x.Holds {
+		out.Holds = append(out.Holds, holdOf(h))
+	}
+	name := r.URL.Query().Get("pod")
+	if name == "" {
+		out.Decisions = out.Decisions[:min(decisions, len(out.Decisions))]
+		s.answer(w, nonNil(out))
+		return
+	}
+	if !out.narrow(name) {
+		http.Error(w, fmt.Sprintf("no pod %q is known, running, held or in the history; name it namespace/name or by its UID", name), http.StatusNotFound)
+		return
+	}
+	out.Decisions = out.Decisions[:min(decisions, len(out.Decisions))]
+	s.answer(w, nonNil(out))
+}
+
+// narrow keeps what is about one pod; false when nothing is.
+func (x *Explanation) narrow(name string) bool {
+	is := func(r inventory.Ref) bool { return r.UID == name || r.String() == name }
+	other := func(r inventory.Ref) bool { return !is(r) }
+	x.Candidates = slices.DeleteFunc(x.Candidates, func(c eviction.CandidateReport) bool { return other(c.Ref) })
+	x.Holds = slices.DeleteFunc(x.Holds, func(h Hold) bool { return other(h.Pod) })
+	x.Decisions = slices.DeleteFunc(x.Decisions, func(d eviction.Report) bool {
+		return !slices.ContainsFunc(d.Candidates, func(c eviction.CandidateReport) bool { return is(c.Ref) }) &&
+			(d.Victim == nil || other(*d.Victim))
+	})
+	switch {
+	case len(x.Candidates) > 0:
+		x.Pod = &x.Candidates[0].Ref
+	case len(x.Holds) > 0:
+		x.Pod = &x.Holds[0].Pod
+	default:
+		for _, d := range x.Decisions {
+			if d.Victim != nil && is(*d.Victim) {
+				x.Pod = d.Victim
+			}
+			for _, c := range d.Candidates {
+				if is(c.Ref) {
+					x.Pod = &c.Ref
+				}
+			}
+		}
+	}
+	return x.Pod != nil
+}
+
+// nonNil makes lists of JSON that are empty instead of null.
+func nonNil(x Explanation) Explanation {
+	if x.Candidates == nil {
+		x.Candidates = []eviction.CandidateReport{}
+	}
+	if x.Decisions == nil {
+		x.Decisions = []eviction.Report{}
+	}
+	if x.Holds == nil {
+		x.Holds = []Hold{}
+	}
+	return x
+}
+
+func (s *Server) holds(w http.ResponseWriter, _ *http.Request) {
+	out := Holds{Holds: []Hold{}}
+	for _, r := range s.opt.Engine.Explain(0).Holds {
+		out.Holds = append(out.Holds, holdOf(r))
+	}
+	s.answer(w, out)
+}
+
+// release ends the holds of ?pod=NAME, or all with ?all=true.
+func (s *Server) release(w http.ResponseWriter, r *http.Request) {
+	name, all := strings.TrimSpace(r.URL.Query().Get("pod")), r.URL.Query().Get("all") == "true"
+	if (name == "") != all {
+		http.Error(w, "name one pod, or ask for all", http.StatusBadRequest)
+		return
+	}
+	released := s.opt.Engine.ReleaseByHand(name)
+	if len(released) == 0 && !all {
+		http.Error(w, fmt.Sprintf("pod %q is not held", name), http.StatusNotFound)
+		return
+	}
+	out := Holds{Holds: []Hold{}}
+	for _, rec := range released {
+		out.Holds = append(out.Holds, holdOf(rec))
+	}
+	s.answer(w, out)
+}

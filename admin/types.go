@@ -1,0 +1,84 @@
+// Package admin is the daemon's HTTP/JSON service on a unix socket, and the
+// client the command line uses.
+package admin
+
+import (
+	"time"
+
+	"github.com/cri-evictd/cri-evictd/eviction"
+	"github.com/cri-evictd/cri-evictd/holds"
+	"github.com/cri-evictd/cri-evictd/inventory"
+)
+
+// Status is what `cri-evictd status` shows. Amounts are bytes, durations
+// nanoseconds.
+type Status struct {
+	Version string         `json:"version"`
+	PID     int            `json:"pid"`
+	Engine  eviction.State `json:"eviction"`
+	Proxy   ProxyStatus    `json:"proxy"`
+	// Problems are what a person should look at, one sentence each; empty when
+	// all is well.
+	Problems []string `json:"problems"`
+}
+
+// ProxyStatus is the proxy as the evictor sees it.
+type ProxyStatus struct {
+	Reachable     bool   `json:"reachable"`
+	Error         string `json:"error,omitempty"`
+	Listen        string `json:"listen,omitempty"`
+	Upstream      string `json:"upstream,omitempty"`
+	UpstreamState string `json:"upstreamState,omitempty"`
+	UpstreamError string `json:"upstreamError,omitempty"`
+	Runtime       string `json:"runtime,omitempty"`
+	Calls         uint64 `json:"calls"`
+	Refused       uint64 `json:"refused"`
+	Decorated     uint64 `json:"decorated"`
+	Panics        uint64 `json:"panics"`
+	EventsDropped uint64 `json:"eventsDropped"`
+	HoldsProblem  string `json:"holdsProblem,omitempty"`
+}
+
+// Hold is one record of the holds file.
+type Hold struct {
+	ID               uint64        `json:"id"`
+	State            string        `json:"state"`
+	Pod              inventory.Ref `json:"pod"`
+	Signal           string        `json:"signal"`
+	Threshold        int64         `json:"threshold"`
+	Available        int64         `json:"available"`
+	AvailableKubelet int64         `json:"availableKubelet"`
+	Usage            int64         `json:"usage"`
+	Request          int64         `json:"request"`
+	Priority         int32         `json:"priority"`
+	Repeat           uint32        `json:"repeat"`
+	BackOff          time.Duration `json:"backOff"` // ns
+	Decided          time.Time     `json:"decided"`
+	KilledAt         time.Time     `json:"killedAt,omitzero"`
+	ReleasedAt       time.Time     `json:"releasedAt,omitzero"`
+	ReleaseReason    string        `json:"releaseReason,omitempty"`
+}
+
+// holdOf converts a record.
+func holdOf(r holds.Record) Hold {
+	return Hold{
+		ID: r.ID, State: r.State.String(), Pod: inventory.Ref{Namespace: r.Namespace, Name: r.Name, UID: r.UID},
+		Signal: r.Signal, Threshold: r.Threshold, Available: r.Available, AvailableKubelet: r.AvailableKubelet,
+		Usage: r.Usage, Request: r.Request, Priority: r.Priority, Repeat: r.Repeat, BackOff: eviction.BackOff(r.Repeat),
+		Decided: r.Decided, KilledAt: r.KilledAt, ReleasedAt: r.ReleasedAt, ReleaseReason: r.ReleaseReason,
+	}
+}
+
+// Holds is the answer of GET /v1/holds and POST /v1/holds/release.
+type Holds struct {
+	Holds []Hold `json:"holds"`
+}
+
+// Explanation is the answer of GET /v1/explain.
+type Explanation struct {
+	eviction.Explanation
+	Holds []Hold `json:"holds"`
+	// Pod is set when a single pod was asked for; Candidates, Decisions and
+	// Holds then are about it alone.
+	Pod *inventory.Ref `json:"pod,omitempty"`
+}

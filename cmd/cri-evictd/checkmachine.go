@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
+	"github.com/cri-evictd/cri-evictd/config"
+	"github.com/cri-evictd/cri-evictd/cri"
+	"github.com/cri-evictd/cri-evictd/eviction"
+)
+
+// checkMachine looks at memory, thresholds and cgroups.
+func (a *app) checkMachine(f *findings, cfg config.Config) {
+	m, err := a.machine()
+	if err != nil {
+		f.add(levelError, "machine", "%v", err)
+		return
+	}
+	defer func() { _ = m.close() }() // read only; nothing can be lost
+	for _, n := range m.notes {
+		f.add(levelWarning, "machine", "%s", n)
+	}
+	checkPods(f, m)
+	set, err := resolve(cfg, m)
+	if err != nil {
+		f.add(levelError, "thresholds", "%v", err)
+		return
+	}
+	r := set.Rules
+	kernel, kubelet := m.info.KernelAvailable(), m.info.KubeletAvailable()
+	f.add(levelOK, "memory", "capacity %s, available %s by the kernel, %s by kubelet's formula, min_free %s, swap %s",
+		bytesText(m.info.MemTotal), bytesText(kernel), bytesText(kubelet), bytesText(m.minFree), bytesText(m.info.SwapTotal))
+	if r.Amount == 0 {
+		f.add(levelWarning, "memory.available", "turned off: nothing is evicted")
+		return
+	}
+	f.add(levelOK, "memory.available", "threshold %s (%s), floor %s, reading %s", bytesText(r.Amount),
+		cfg.EvictionHard[eviction.MemoryAvailable].Text, bytesText(r.Floor), r.From)
+	if r.Amount >= m.info.MemTotal {
+		f.add(levelError, "memory.available", "the threshold %s is not below the capacity %s", bytesText(r.Amount), bytesText(m.info.MemTotal))
+	} else if eviction.Met(max(kernel, kubelet), r.Amount) {
+		f.add(levelWarning, "memory.available", "the threshold is met now: serving will evict")
+	}
+	if need := m.minFree + m.minFree/2 + 256<<20; r.Amount < need {
+		f.add(levelWarning, "memory.available", "the threshold %s is below 1.5 x min_free_kbytes + 256Mi = %s: the kernel reclaims and stalls before it is reached", bytesText(r.Amount), bytesText(need))
+	}
+	checkKubelet(f, cfg, m, r)
+}
+
+func checkKubelet(f *findings, cfg config.Config, m *machine, r eviction.Rules) {
+	if cfg.KubeletConfig == "" {
+		f.add(levelOK, "kubelet", "kubeletConfig is not set: kubelet's own hard memory threshold is taken to be 100Mi")
+		return
+	}
+	t, err := config.KubeletMemory(cfg.KubeletConfig)
+	if err != nil {
+		f.add(levelError, "kubelet", "%v", err)
+		return
+	}
+	if t.Off {
+		f.add(levelWarning, "kubelet", "its hard memory.available is %s: there is no backstop below ours", t.Text)
+		return
+	}
+	theirs := t.Resolve(m.info.MemTotal)
+	if r.Amount <= theirs {
+		f.add(levelWarning, "kubelet", "our threshold %s is not above kubelet's %s: kubelet evicts first", bytesText(r.Amount), bytesText(theirs))
+		return
+	}
+	f.add(levelOK, "kubelet", "its hard memory.available is %s, %s below ours", bytesText(theirs), bytesText(r.Amount-theirs))
+}
+
+func checkPods(f *findings, m *machine) {
+	pods, drivers := 0, map[string]bool{}
+	err := m.fs.WalkPods(func(p cgroupfs.PodPath) error {
+		pods++
+		drivers[p.Driver.String()] = true
+		return nil
+	})
+	if err != nil {
+		f.add(levelError, "cgroups", "%v", err)
+		return
+	}
+	var names []string
+	for d := range drivers {
+		names = append(names, d)
+	}
+	slices.Sort(names)
+	text := fmt.Sprintf("%s, %d pods below kubepods", m.fs.Mode(), pods)
+	if len(names) > 0 {
+		text += ", driver " + strings.Join(names, " and ")
+	}
+	f.add(levelOK, "cgroups", "%s", text)
+}
+
+// checkRuntime asks the runtime for its version.
+func checkRuntime(ctx context.Context, f *findings, cfg config.Config) {
+	c, err := cri.Dial(cfg.RuntimeEndpoint)
+	if err != nil {
+		f.add(levelError, "runtime", "%v", err)
+		return
+	}
+	defer func() { _ = c.Close() }() // asked once; nothing can be lost
+	v, err := c.Version(ctx)
+	if err != nil {
+		f.add(levelError, "runtime", "%s: %v%s", cfg.RuntimeEndpoint, err, socketHint(cfg.RuntimeEndpoint.Path))
+		return
+	}
+	f.add(levelOK, "runtime", "%s %s at %s", v.GetRuntimeName(), v.GetRuntimeVersion(), cfg.RuntimeEndpoint)
+}
+
+// socketHint tells what is at a path that did not answer.
+func socketHint(path string) string {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return fmt.Sprintf(" (%s: %v)", path, err)
+	}
+	return fmt.Sprintf(" (owner %d:%d, mode %#o; we are uid %d)", st.Uid, st.Gid, st.Mode&0o7777, os.Geteuid())
+}
+
+// checkSockets looks whether our own addresses are free or served already.
+func checkSockets(f *findings, cfg config.Config) {
+	for _, s := range []struct {
+		what string
+		e    cri.Endpoint
+	}{{"listen", cfg.Listen}, {"adminSocket", cfg.AdminSocket}, {"proxySocket", cfg.ProxySocket}} {
+		fi, err := os.Lstat(s.e.Path)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			f.add(levelOK, s.what, "%s is free", s.e.Path)
+		case err != nil:
+			f.add(levelError, s.what, "%v", err)
+		case fi.Mode().Type() != os.ModeSocket:
+			f.add(levelError, s.what, "%s exists and is not a socket (%s)", s.e.Path, fi.Mode())
+		default:
+			if conn, err := net.DialTimeout("unix", s.e.Path, time.Second); err == nil {
+				_ = conn.Close()
+				f.add(levelOK, s.what, "%s is served already", s.e.Path)
+			} else {
+				f.add(levelOK, s.what, "%s is stale and will be replaced", s.e.Path)
+			}
+		}
+	}
+}
+
+func checkDirs(f *findings, cfg config.Config) {
+	var st unix.Statfs_t
+	dir := existing(cfg.RunDir)
+	switch err := unix.Statfs(dir, &st); {
+	case err != nil:
+		f.add(levelError, "runDir", "%s: %v", dir, err)
+	case st.Type != unix.TMPFS_MAGIC:
+		f.add(levelWarning, "runDir", "%s is not on a tmpfs: writing a hold can wait for a disk", cfg.RunDir)
+	default:
+		f.add(levelOK, "runDir", "%s", cfg.RunDir)
+	}
+	if dir := existing(cfg.StateDir); unix.Access(dir, unix.W_OK) != nil {
+		f.add(levelError, "stateDir", "%s cannot be written by uid %d", dir, os.Geteuid())
+	} else {
+		f.add(levelOK, "stateDir", "%s", cfg.StateDir)
+	}
+}
+
+// existing returns the nearest parent that is there.
+func existing(dir string) string {
+	for dir != "/" {
+		if _, err := os.Stat(dir); err == nil {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+	return dir
+}
+
+// oomScoreAdjSafe: Guaranteed pods have −997; who has more is shot before them.
+const oomScoreAdjSafe = -998
+
+// checkProcesses looks whether the kernel's OOM killer would take kubelet or the
+// runtime before pods (bugs.md B32), and whether we have the rights we need.
+func (a *app) checkProcesses(f *findings) {
+	if os.Geteuid() != 0 {
+		f.add(levelWarning, "privileges", "not root: cgroups of pods cannot be killed directly")
+	}
+	dirs, err := filepath.Glob(filepath.Join(a.roots.Proc, "[0-9]*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		comm, err := os.ReadFile(filepath.Join(dir, "comm"))
+		name := strings.TrimSpace(string(comm))
+		if err != nil || name != "containerd" && name != "kubelet" && name != "crio" {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, "oom_score_adj"))
+		if err != nil {
+			continue
+		}
+		if adj, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && adj > oomScoreAdjSafe {
+			f.add(levelWarning, "oom_score_adj", "%s (pid %s) has %d: the kernel would kill it before Guaranteed pods; -999 is right", name, filepath.Base(dir), adj)
+		}
+	}
+}

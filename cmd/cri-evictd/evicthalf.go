@@ -1,0 +1,251 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/cri-evictd/cri-evictd/admin"
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
+	"github.com/cri-evictd/cri-evictd/config"
+	"github.com/cri-evictd/cri-evictd/cri"
+	"github.com/cri-evictd/cri-evictd/eviction"
+	"github.com/cri-evictd/cri-evictd/holds"
+	"github.com/cri-evictd/cri-evictd/internal/unixsock"
+	"github.com/cri-evictd/cri-evictd/inventory"
+	"github.com/cri-evictd/cri-evictd/proxy"
+)
+
+// closers undo what was opened, last first.
+type closers []func() error
+
+func (c closers) close(log logrus.FieldLogger) {
+	for i := len(c) - 1; i >= 0; i-- {
+		if err := c[i](); err != nil {
+			log.WithError(err).Warn("closing")
+		}
+	}
+}
+
+// runEvict runs the evictor until ctx ends.
+func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldLogger, ready func()) error {
+	log = log.WithField("part", "evict")
+	var open closers
+	defer func() { open.close(log) }()
+
+	m, err := a.machine()
+	if err != nil {
+		return err
+	}
+	open = append(open, m.close)
+	set, err := resolve(cfg, m)
+	if err != nil {
+		return err
+	}
+	announceRules(log, set, m)
+
+	writer, err := holds.OpenWriter(cfg.RunDir)
+	if err != nil {
+		return fmt.Errorf("holds file: %w", err)
+	}
+	open = append(open, writer.Close)
+	for _, problem := range writer.Problems() {
+		log.WithError(problem).Error("part of the holds file could not be used: those pods are not held")
+	}
+
+	rest, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+
+	ledger, err := openLedger(rest, &wg, cfg, writer, log)
+	if err != nil {
+		log.WithError(err).Error("no ledger: kills and holds go on, history and back-offs are not kept over a restart")
+	} else {
+		open = append(open, ledger.Close)
+	}
+
+	client, err := cri.Dial(cfg.RuntimeEndpoint)
+	if err != nil {
+		return fmt.Errorf("runtimeEndpoint: %w", err)
+	}
+	open = append(open, client.Close)
+
+	cgroups := eviction.RealCgroups{FS: m.fs, KubeletRoot: cfg.KubeletRootDir}
+	store := inventory.NewStore(inventory.Options{MemTotal: m.info.MemTotal, TrustedNamespaces: cfg.TrustedNamespaces})
+	syncer := inventory.NewSyncer(store, inventory.CRIRuntime{Lister: client}, cgroups, time.Now, log)
+	parts := eviction.Parts{
+		Store: store, Syncer: syncer, Holds: writer, Runtime: client, Cgroups: cgroups, Thaw: m.fs.ThawPath,
+		Meminfo: m.meminfo, MinFree: m.minFree, BootID: m.bootID, Clock: time.Now, Log: log,
+		BetweenIntentAndKill: a.between,
+	}
+	if m.vmstat != nil {
+		parts.Scan = m.vmstat
+	}
+	if ledger != nil {
+		parts.Ledger = ledger
+	}
+	engine, err := eviction.New(set, parts)
+	if err != nil {
+		return err
+	}
+	server := admin.NewServer(admin.Options{
+		Version: version(), PID: os.Getpid(), Engine: engine, Log: log,
+		Proxy: func(ctx context.Context) admin.ProxyStatus { return askProxy(ctx, cfg.ProxySocket.Path) },
+	})
+	sock, err := unixsock.Listen(cfg.AdminSocket.Path, unixsock.Owner{}, log)
+	if err != nil {
+		return fmt.Errorf("adminSocket: %w", err)
+	}
+	open = append(open, func() error { sock.Remove(); return nil })
+
+	wg.Go(func() {
+		if err := server.Serve(rest, sock); err != nil {
+			log.WithError(err).Error("the admin service ended")
+		}
+	})
+	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, syncer, log) })
+	wg.Go(func() {
+		for range client.Ready(rest) {
+			syncer.MarkDirty()
+		}
+	})
+	ready()
+	return engine.Run(ctx)
+}
+
+// openLedger opens the ledger and copies the holds file to it until ctx ends.
+func openLedger(ctx context.Context, wg *sync.WaitGroup, cfg config.Config, w *holds.Writer, log logrus.FieldLogger) (*holds.Ledger, error) {
+	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("stateDir: %w", err)
+	}
+	ledger, err := holds.OpenLedger(filepath.Join(cfg.StateDir, "ledger.db"), log)
+	if err != nil {
+		return nil, err
+	}
+	if why := ledger.Recovered(); why != nil {
+		log.WithError(why).Error("the ledger was corrupt; it was put aside and a new one begun: history and back-offs start anew, holds are not affected")
+	}
+	if last, err := ledger.LastID(); err == nil {
+		if err := w.AdvanceID(last); err != nil {
+			log.WithError(err).Warn("decision numbers may repeat those of the ledger")
+		}
+	}
+	copier := holds.NewCopier(w, ledger, log)
+	wg.Go(func() { copier.Run(ctx) })
+	return ledger, nil
+}
+
+// machine is what the evictor reads of the node.
+type machine struct {
+	fs      *cgroupfs.FS
+	meminfo *cgroupfs.MeminfoReader
+	vmstat  *cgroupfs.VMStatReader
+	info    cgroupfs.Meminfo
+	minFree uint64
+	bootID  string
+	notes   []string // what is absent, one line each
+}
+
+// machine opens procfs and the cgroup hierarchy.
+func (a *app) machine() (*machine, error) {
+	fs, err := cgroupfs.Open(a.roots)
+	if err != nil {
+		return nil, fmt.Errorf("cgroup hierarchy: %w", err)
+	}
+	m := &machine{fs: fs}
+	if m.meminfo, err = fs.OpenMeminfo(); err != nil {
+		return nil, fmt.Errorf("memory: %w", err)
+	}
+	if err := m.meminfo.Read(&m.info); err != nil {
+		return nil, errors.Join(fmt.Errorf("memory: %w", err), m.close())
+	}
+	if m.vmstat, err = fs.OpenVMStat(); err != nil {
+		m.vmstat = nil
+		m.notes = append(m.notes, fmt.Sprintf("direct reclaim cannot be seen, both memory readings have to agree: %v", err))
+	}
+	if m.minFree, err = fs.MinFreeBytes(); err != nil {
+		m.notes = append(m.notes, fmt.Sprintf("min_free_kbytes is unknown and taken as 0: %v", err))
+	}
+	if m.bootID, err = fs.BootID(); err != nil {
+		m.notes = append(m.notes, fmt.Sprintf("the boot cannot be told from the previous one, the ledger's holds are not restored: %v", err))
+	}
+	return m, nil
+}
+
+func (m *machine) close() error {
+	var errs []error
+	if m.meminfo != nil {
+		errs = append(errs, m.meminfo.Close())
+	}
+	if m.vmstat != nil {
+		errs = append(errs, m.vmstat.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// resolve turns the configuration into amounts for this machine.
+func resolve(cfg config.Config, m *machine) (eviction.Settings, error) {
+	rules := eviction.Rules{From: cfg.MemoryAvailableFrom, Floor: eviction.DefaultFloor, SmallGainLast: true, Observe: cfg.Mode == config.Observe}
+	var kubelet uint64
+	if cfg.KubeletConfig != "" {
+		t, err := config.KubeletMemory(cfg.KubeletConfig)
+		if err != nil {
+			return eviction.Settings{}, err
+		}
+		if kubelet = t.Resolve(m.info.MemTotal); kubelet > 0 {
+			rules.Floor = kubelet
+		}
+	}
+	hard := cfg.EvictionHard[eviction.MemoryAvailable]
+	if hard.Auto {
+		rules.Amount = eviction.AutoMemory(m.info.MemTotal, m.minFree, kubelet)
+	} else {
+		rules.Amount = hard.Resolve(m.info.MemTotal)
+	}
+	reclaim := cfg.EvictionMinimumReclaim[eviction.MemoryAvailable]
+	rules.MinReclaim = reclaim.Resolve(m.info.MemTotal)
+	return eviction.Settings{
+		Rules: rules, Transition: cfg.PressureTransition, HoldMaximum: cfg.HoldMaximum,
+		Protection: eviction.Protection{
+			Static: cfg.ProtectStatic, Namespaces: cfg.ProtectedNamespaces, Labels: cfg.ProtectedPodLabels, Trusted: cfg.TrustedNamespaces,
+		},
+	}, nil
+}
+
+func announceRules(log logrus.FieldLogger, set eviction.Settings, m *machine) {
+	log.WithFields(logrus.Fields{
+		"cgroups": m.fs.Mode().String(), "threshold": set.Rules.Amount, "floor": set.Rules.Floor,
+		"from": set.Rules.From.String(), "observe": set.Rules.Observe, "transition": set.Transition,
+	}).Info("watching memory.available")
+	if set.Rules.Amount == 0 {
+		log.Warn("memory.available is turned off: nothing is evicted")
+	}
+	for _, n := range m.notes {
+		log.Warn(n)
+	}
+}
+
+// askProxy gets the proxy's status.
+func askProxy(ctx context.Context, socket string) admin.ProxyStatus {
+	st, err := proxy.FetchStatus(ctx, socket)
+	if err != nil {
+		return admin.ProxyStatus{Error: err.Error()}
+	}
+	out := admin.ProxyStatus{
+		Reachable: true, Listen: st.Listen, Upstream: st.Upstream.Endpoint, UpstreamState: st.Upstream.State,
+		UpstreamError: cmp.Or(st.Upstream.DialError, st.Upstream.Problem), Runtime: st.Upstream.Runtime,
+		Refused: st.Refused, Decorated: st.Decorated, Panics: st.Panics, EventsDropped: st.EventsDropped, HoldsProblem: st.HoldsProblem,
+	}
+	for _, c := range st.Calls {
+		out.Calls += c.Count
+	}
+	return out
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cri-evictd/cri-evictd/admin"
+	"github.com/cri-evictd/cri-evictd/eviction"
+	"github.com/cri-evictd/cri-evictd/inventory"
+)
+
+func (a *app) explainCommand() *cobra.Command {
+	var d dataFlags
+	cmd := &cobra.Command{
+		Use:   "explain [POD]",
+		Short: "Show who would be evicted now and why, and what was decided; POD is namespace/name or a UID",
+		Args:  atMostOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := d.client()
+			if err != nil {
+				return err
+			}
+			x, err := c.Explain(cmd.Context(), strings.Join(args, ""))
+			if err != nil {
+				return err
+			}
+			return d.print(a.out, x, func(w io.Writer) { printExplanation(w, &x) })
+		},
+	}
+	d.add(cmd)
+	return cmd
+}
+
+func printExplanation(out io.Writer, x *admin.Explanation) {
+	m := &x.Memory
+	fmt.Fprintf(out, "memory.available: %s (%s; kernel %s, kubelet %s), threshold %s, floor %s, %s\n",
+		bytesText(m.Available), m.From, bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet),
+		bytesText(m.Threshold), bytesText(m.Floor), metText(m.Met))
+	if x.Pod == nil {
+		if x.Next != nil {
+			fmt.Fprintf(out, "would be evicted first: %s (uid %s)\n", x.Next, x.Next.UID)
+		} else {
+			fmt.Fprintf(out, "would be evicted first: none, because %s\n", x.NoNext)
+		}
+	}
+	fmt.Fprintln(out)
+	printCandidates(out, x.Candidates)
+	for _, h := range x.Holds {
+		fmt.Fprintf(out, "\nhold #%d of %s (uid %s): %s\n", h.ID, h.Pod, h.Pod.UID, holdText(&h))
+	}
+	for i := range x.Decisions {
+		fmt.Fprintln(out)
+		printDecision(out, &x.Decisions[i], x.Pod)
+	}
+}
+
+func metText(met bool) string {
+	if met {
+		return "met"
+	}
+	return "not met"
+}
+
+func printCandidates(out io.Writer, cs []eviction.CandidateReport) {
+	if len(cs) == 0 {
+		fmt.Fprintln(out, "no running pod")
+		return
+	}
+	table(out, func(w io.Writer) {
+		fmt.Fprintln(w, "RANK\tPOD\tQOS\tPRIORITY\tREQUEST\tUSAGE\tOVER\tNOTE")
+		for _, c := range cs {
+			usage := "unknown"
+			if c.UsageKnown {
+				usage = bytesText(c.Usage)
+			}
+			note := c.Barred
+			if note == "" && c.NoDirect != "" {
+				note = "stopped through CRI only: " + c.NoDirect
+			}
+			qos := c.QoS.Value
+			if qos == "" {
+				qos = "unknown"
+			}
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Rank, c.Ref, qos, sourced(c.Priority, fmt.Sprint(c.Priority.Value)),
+				sourced(c.Request, bytesText(c.Request.Value)), usage, yes(c.OverRequest), note)
+		}
+	})
+}
+
+// sourced prints a value with its source and whether it is an estimate.
+func sourced[T any](v inventory.Value[T], text string) string {
+	if v.Source == inventory.FromDefault {
+		return text + " (default)"
+	}
+	if !v.Exact {
+		text = "~" + text
+	}
+	return fmt.Sprintf("%s (%s)", text, v.Source)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func printDecision(out io.Writer, r *eviction.Report, about *inventory.Ref) {
+	fmt.Fprintf(out, "decision #%d, %s, %s: %s\n", r.ID, r.Time.Format(time.RFC3339), r.Outcome, r.Summary)
+	m := &r.Memory
+	fmt.Fprintf(out, "  available %s (%s; kernel %s, kubelet %s, min_free %s), threshold %s, floor %s, early band %s\n",
+		bytesText(m.Available), m.From, bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet), bytesText(m.MinFree),
+		bytesText(m.Threshold), bytesText(m.Floor), yes(m.EarlyBand))
+	if k := r.Kill; k != nil {
+		way := "the pod's cgroup"
+		if !k.Direct {
+			way = "the runtime (CRI)"
+		}
+		fmt.Fprintf(out, "  killed through %s: hold visible after %s, sent after %s, verified dead after %s, %d tries\n", way,
+			k.Intent.Round(time.Microsecond), k.Sent.Round(time.Microsecond), k.Settled.Round(time.Millisecond), k.Tries)
+		for _, e := range []string{k.HoldError, k.KillError, k.CRIError} {
+			if e != "" {
+				fmt.Fprintf(out, "  error: %s\n", e)
+			}
+		}
+	}
+	for _, c := range r.Candidates {
+		if about != nil && c.Ref != *about && (r.Victim == nil || c.Ref != *r.Victim) {
+			continue
+		}
+		mark := " "
+		if r.Victim != nil && c.Ref == *r.Victim {
+			mark = "*"
+		}
+		fmt.Fprintf(out, "  %s %d. %s: usage %s, request %s, priority %d %s\n", mark, c.Rank, c.Ref, bytesText(c.Usage),
+			sourced(c.Request, bytesText(c.Request.Value)), c.Priority.Value, c.Barred)
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/cri-evictd/cri-evictd/inventory"
+	"github.com/cri-evictd/cri-evictd/proxy"
+)
+
+const (
+	followFirst   = 100 * time.Millisecond
+	followLongest = 5 * time.Second
+)
+
+// followProxy feeds the inventory with what passes through the proxy, until ctx
+// ends. A proxy that is not there is no fault of the evictor's: the lists and
+// the cgroup tree go on telling.
+func followProxy(ctx context.Context, socket string, syncer *inventory.Syncer, log logrus.FieldLogger) {
+	wait, said := followFirst, false
+	for {
+		err := proxy.Subscribe(ctx, socket, func(e proxy.Event) {
+			if e.Type == proxy.EventHello {
+				log.WithField("proxySocket", socket).Info("following the proxy's events")
+				wait, said = followFirst, false
+			}
+			if in, ok := inventoryEvent(e); ok {
+				syncer.Take(in)
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if !said && !errors.Is(err, context.Canceled) {
+			said = true
+			log.WithError(err).Warn("no events from the proxy; listing and the cgroup tree are used, holds are enforced only by a proxy")
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		wait = min(2*wait, followLongest)
+	}
+}
+
+// inventoryEvent translates; ok is false for events that change nothing the
+// inventory keeps.
+func inventoryEvent(e proxy.Event) (inventory.Event, bool) {
+	out := inventory.Event{Time: e.Time, Labels: e.Labels, Annotations: e.Annotations}
+	if e.Pod != nil {
+		out.Pod = inventory.Ref{Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: e.Pod.UID}
+	}
+	out.Sandbox = inventory.Sandbox{ID: e.SandboxID, Attempt: e.Attempt, Created: e.Time, CgroupParent: e.CgroupParent}
+	out.Container = inventory.Container{
+		ID: e.ContainerID, SandboxID: e.SandboxID, Name: e.ContainerName, Image: e.Image, Created: e.Time,
+		OOMScoreAdj: e.OOMScoreAdj, MemoryLimit: e.MemoryLimit,
+	}
+	switch e.Type {
+	case proxy.EventHello, proxy.EventDirty:
+		out.Type = inventory.Dirty
+	case proxy.EventRunBegin:
+		out.Type = inventory.SandboxWanted
+		return out, out.Pod.UID != ""
+	case proxy.EventSandboxStarted:
+		out.Type = inventory.SandboxStarted
+		out.Sandbox.Ready = true
+		return out, out.Pod.UID != "" && out.Sandbox.ID != ""
+	case proxy.EventSandboxStopped:
+		out.Type = inventory.SandboxStopped
+	case proxy.EventSandboxRemoved:
+		out.Type = inventory.SandboxRemoved
+	case proxy.EventContainerCreated:
+		out.Type = inventory.ContainerCreated
+		out.Container.Running = true
+		return out, out.Container.ID != ""
+	case proxy.EventContainerStopped:
+		out.Type = inventory.ContainerStopped
+	case proxy.EventContainerRemoved:
+		out.Type = inventory.ContainerRemoved
+	default:
+		return out, false
+	}
+	return out, true
+}

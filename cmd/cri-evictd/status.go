@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cri-evictd/cri-evictd/admin"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	var d dataFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what the daemon sees and does; exit 1 if something is wrong",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := d.client()
+			if err != nil {
+				return err
+			}
+			s, err := c.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := d.print(a.out, s, func(w io.Writer) { printStatus(w, &s) }); err != nil {
+				return err
+			}
+			if len(s.Problems) > 0 {
+				return errProblem
+			}
+			return nil
+		},
+	}
+	d.add(cmd)
+	return cmd
+}
+
+func printStatus(out io.Writer, s *admin.Status) {
+	e, m, p := &s.Engine, &s.Engine.Memory, &s.Proxy
+	state := "clear"
+	if m.Met {
+		state = "below the threshold for " + time.Since(m.MetSince).Round(time.Second).String()
+	}
+	table(out, func(w io.Writer) {
+		row := func(key, format string, args ...any) { fmt.Fprintf(w, "%s:\t%s\n", key, fmt.Sprintf(format, args...)) }
+		row("cri-evictd", "%s, pid %d, mode %s, started %s", s.Version, s.PID, e.Mode, ago(e.Started))
+		row("memory.available", "%s of %s (%s): %s", bytesText(m.Available), bytesText(m.Capacity), m.From, state)
+		row("  kernel / kubelet", "%s / %s", bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet))
+		row("  threshold / floor", "%s / %s", bytesText(m.Threshold), bytesText(m.Floor))
+		row("  sample", "%s old, next within %s, %d taken, %d failed", m.Age.Round(time.Millisecond), m.Period, m.Samples, m.Failures)
+		row("pods", "%d known, %d held", e.Pods, e.Held)
+		if p.Reachable {
+			row("proxy", "%s -> %s (%s, %s), %d calls, %d refused, %d decorated", p.Listen, p.Upstream, p.UpstreamState, p.Runtime, p.Calls, p.Refused, p.Decorated)
+		} else {
+			row("proxy", "not reachable")
+		}
+		if l := e.LastDecision; l != nil {
+			row("last decision", "#%d %s, %s: %s", l.ID, l.Outcome, ago(l.Time), l.Summary)
+		} else {
+			row("last decision", "none")
+		}
+	})
+	if len(s.Problems) == 0 {
+		fmt.Fprintln(out, "no problems")
+		return
+	}
+	for _, p := range s.Problems {
+		fmt.Fprintf(out, "problem: %s\n", p)
+	}
+}

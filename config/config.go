@@ -1,0 +1,82 @@
+// Package config reads the daemon's configuration file: strict, with every
+// error at once, and with the defaults of docs/configuration.md.
+package config
+
+import (
+	"time"
+
+	"github.com/cri-evictd/cri-evictd/cri"
+	"github.com/cri-evictd/cri-evictd/eviction"
+)
+
+// APIVersion and Kind head the configuration file.
+const (
+	APIVersion = "cri-evictd.io/v1alpha1"
+	Kind       = "EvictionConfiguration"
+)
+
+// Default paths.
+const (
+	DefaultPath            = "/etc/cri-evictd/config.yaml"
+	DefaultListen          = "unix:///run/cri-evictd/cri.sock"
+	DefaultRuntimeEndpoint = "unix:///run/containerd/containerd.sock"
+	DefaultAdminSocket     = "/run/cri-evictd/admin.sock"
+	DefaultProxySocket     = "/run/cri-evictd/proxy.sock"
+	DefaultStateDir        = "/var/lib/cri-evictd"
+	DefaultRunDir          = "/run/cri-evictd"
+)
+
+// Mode says whether decisions are carried out.
+type Mode string
+
+// The modes.
+const (
+	Enforce Mode = "enforce"
+	Observe Mode = "observe"
+)
+
+// Config is the configuration with its defaults filled in and every value
+// valid.
+type Config struct {
+	Mode            Mode
+	Listen          cri.Endpoint
+	RuntimeEndpoint cri.Endpoint
+	AdminSocket     cri.Endpoint
+	ProxySocket     cri.Endpoint
+	StateDir        string
+	RunDir          string
+	KubeletRootDir  string
+	KubeletConfig   string
+
+	MemoryAvailableFrom eviction.MemoryAvailableFrom
+	// EvictionHard has an entry for every signal in Defaults and for each that
+	// was written.
+	EvictionHard           map[eviction.Signal]eviction.Threshold
+	EvictionMinimumReclaim map[eviction.Signal]eviction.Threshold
+	PressureTransition     time.Duration
+	ProtectStatic          bool
+	ProtectedNamespaces    []string
+	ProtectedPodLabels     map[string]string
+	TrustedNamespaces      []string
+	HoldMaximum            time.Duration
+	DecorateStatus         bool
+	WithoutEffect          []string // keys that are valid and that this version does not act on yet
+}
+
+// defaultHard are kubelet's defaults plus our margins (design §7).
+func defaultHard() map[eviction.Signal]eviction.Threshold {
+	out := map[eviction.Signal]eviction.Threshold{}
+	for s, text := range map[eviction.Signal]string{
+		eviction.MemoryAvailable:   "auto",
+		eviction.NodeFsAvailable:   "12%",
+		eviction.NodeFsInodesFree:  "6%",
+		eviction.ImageFsAvailable:  "17%",
+		eviction.ImageFsInodesFree: "6%",
+	} {
+		t, err := eviction.ParseThreshold(text)
+		if err == nil { // a test parses them all
+			out[s] = t
+		}
+	}
+	return out
+}

@@ -1,0 +1,153 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/cri-evictd/cri-evictd/cri"
+	"github.com/cri-evictd/cri-evictd/eviction"
+)
+
+// Field describes one key of the file: for reading it and for the table in
+// docs/configuration.md.
+type Field struct {
+	Key     string
+	Default string
+	Unit    string
+	Bounds  string
+	Doc     string
+	// Without says why the key has no effect in this version; empty when it
+	// has.
+	Without string
+
+	set func(r *reader, c *Config)
+}
+
+const later = "accepted and checked, not acted on by this version"
+
+// Fields lists every key of the file, in the order of the documentation.
+func Fields() []Field {
+	return []Field{
+		{Key: "mode", Default: "enforce", Bounds: "enforce, observe", Doc: "observe decides and explains, and holds and kills nothing",
+			set: func(r *reader, c *Config) {
+				switch m := Mode(r.word(string(c.Mode))); m {
+				case Enforce, Observe:
+					c.Mode = m
+				default:
+					r.fail("must be enforce or observe")
+				}
+			}},
+		{Key: "listen", Default: DefaultListen, Unit: "unix endpoint", Bounds: "absolute, at most 107 bytes", Doc: "the CRI socket that kubelet is pointed at",
+			set: func(r *reader, c *Config) { r.endpoint(&c.Listen) }},
+		{Key: "runtimeEndpoint", Default: DefaultRuntimeEndpoint, Unit: "unix endpoint", Bounds: "absolute, at most 107 bytes", Doc: "the runtime's own CRI socket",
+			set: func(r *reader, c *Config) { r.endpoint(&c.RuntimeEndpoint) }},
+		{Key: "adminSocket", Default: DefaultAdminSocket, Unit: "path", Bounds: "absolute, at most 107 bytes", Doc: "where status, explain and holds ask",
+			set: func(r *reader, c *Config) { r.endpoint(&c.AdminSocket) }},
+		{Key: "proxySocket", Default: "proxy.sock in runDir", Unit: "path", Bounds: "absolute, at most 107 bytes", Doc: "where the proxy tells the evictor what passes through it",
+			set: func(r *reader, c *Config) { r.endpoint(&c.ProxySocket) }},
+		{Key: "stateDir", Default: DefaultStateDir, Unit: "path", Bounds: "absolute", Doc: "the ledger: history, back-offs, copies of the holds",
+			set: func(r *reader, c *Config) { r.path(&c.StateDir) }},
+		{Key: "runDir", Default: DefaultRunDir, Unit: "path", Bounds: "absolute, on a tmpfs", Doc: "the holds file",
+			set: func(r *reader, c *Config) { r.path(&c.RunDir) }},
+		{Key: "kubeletRootDir", Default: "/var/lib/kubelet", Unit: "path", Bounds: "absolute", Doc: "kubelet's --root-dir; the pods' memory emptyDirs are measured below it",
+			set: func(r *reader, c *Config) { r.path(&c.KubeletRootDir) }},
+		{Key: "kubeletConfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "kubelet's configuration file; its hard memory threshold is our floor",
+			set: func(r *reader, c *Config) { r.path(&c.KubeletConfig) }},
+		{Key: "memoryAvailableFrom", Default: "verified", Bounds: "verified, kubelet, kernel", Doc: "the reading memory.available is compared with; verified needs two to agree",
+			set: func(r *reader, c *Config) {
+				f, err := eviction.ParseMemoryAvailableFrom(r.word(c.MemoryAvailableFrom.String()))
+				if err != nil {
+					r.fail(err.Error())
+				}
+				c.MemoryAvailableFrom = f
+			}},
+		{Key: "evictionHard", Default: "memory.available: auto, nodefs.available: 12%, nodefs.inodesFree: 6%, imagefs.available: 17%, imagefs.inodesFree: 6%",
+			Unit: "quantity or percentage by signal", Bounds: "above 0, at most 100%; \"0%\" turns a signal off", Doc: "hard thresholds; signals that are not written keep their defaults; this version acts on memory.available",
+			set: func(r *reader, c *Config) { r.thresholds(c.EvictionHard, thresholdOf) }},
+		{Key: "evictionMinimumReclaim", Default: "none", Unit: "quantity or percentage by signal", Bounds: "0 or more", Doc: "how far above its threshold a signal must be to count as clear",
+			set: func(r *reader, c *Config) { r.thresholds(c.EvictionMinimumReclaim, reclaimOf) }},
+		{Key: "evictionPressureTransitionPeriod", Default: "5m", Unit: "duration", Bounds: "0s (= 5m, as in kubelet) to 24h", Doc: "how long a condition stays after its signal is clear; a hold lasts at least as long",
+			set: func(r *reader, c *Config) {
+				r.duration(&c.PressureTransition, 0, 24*time.Hour)
+				if c.PressureTransition == 0 {
+					c.PressureTransition = defaultTransition
+				}
+			}},
+		{Key: "protectStatic", Default: "true", Bounds: "true, false", Doc: "static pods and mirrors are never victims",
+			set: func(r *reader, c *Config) { r.boolean(&c.ProtectStatic) }},
+		{Key: "protectedNamespaces", Default: "[kube-system]", Unit: "namespaces", Bounds: "DNS labels", Doc: "pods of these namespaces are never victims; [] protects none",
+			set: func(r *reader, c *Config) { r.namespaces(&c.ProtectedNamespaces) }},
+		{Key: "protectedPodLabels", Default: "none", Unit: "labels", Bounds: "key: value", Doc: "pods of trusted namespaces with one of these labels are never victims",
+			set: func(r *reader, c *Config) { r.labels(&c.ProtectedPodLabels) }},
+		{Key: "trustedNamespaces", Default: "[kube-system]", Unit: "namespaces", Bounds: "DNS labels", Doc: "only the annotations and labels of these namespaces' pods count",
+			set: func(r *reader, c *Config) { r.namespaces(&c.TrustedNamespaces) }},
+		{Key: "holdMaximum", Default: "1h", Unit: "duration", Bounds: "1s to 168h", Doc: "a hold ends after this time whatever the pressure",
+			set: func(r *reader, c *Config) { r.duration(&c.HoldMaximum, time.Second, 7*24*time.Hour) }},
+		{Key: "decorateStatus", Default: "true", Bounds: "true, false", Doc: "ContainerStatus of an evicted pod says Evicted and why",
+			set: func(r *reader, c *Config) { r.boolean(&c.DecorateStatus) }},
+
+		{Key: "evictionSoft", Default: "none", Unit: "quantity or percentage by signal", Doc: "soft thresholds", Without: later,
+			set: func(r *reader, _ *Config) { r.thresholds(map[eviction.Signal]eviction.Threshold{}, thresholdOf) }},
+		{Key: "evictionSoftGracePeriod", Default: "none", Unit: "duration by signal", Doc: "how long a soft threshold must be met", Without: later,
+			set: func(r *reader, _ *Config) { r.durations() }},
+		{Key: "evictionMaxPodGracePeriod", Default: "0", Unit: "seconds", Doc: "longest grace of a soft eviction", Without: later,
+			set: func(r *reader, _ *Config) { r.integer(0, 1<<31-1) }},
+		{Key: "imageGCHighThresholdPercent", Default: "85", Unit: "percent", Bounds: "0 to 100", Doc: "image GC begins", Without: later,
+			set: func(r *reader, _ *Config) { r.integer(0, 100) }},
+		{Key: "imageGCLowThresholdPercent", Default: "80", Unit: "percent", Bounds: "0 to 100", Doc: "image GC ends", Without: later,
+			set: func(r *reader, _ *Config) { r.integer(0, 100) }},
+		{Key: "imageMinimumGCAge", Default: "2m", Unit: "duration", Doc: "younger images stay", Without: later,
+			set: func(r *reader, _ *Config) { var d time.Duration; r.duration(&d, 0, 1<<62) }},
+		{Key: "imageMaximumGCAge", Default: "0s", Unit: "duration", Doc: "older unused images go", Without: later,
+			set: func(r *reader, _ *Config) { var d time.Duration; r.duration(&d, 0, 1<<62) }},
+		{Key: "imageAllowList", Default: "none", Unit: "references, prefixes, digests", Doc: "images GC never removes", Without: later,
+			set: func(r *reader, _ *Config) { r.words() }},
+		{Key: "metricsBindAddress", Default: "none in this version", Unit: "host:port", Doc: "metrics", Without: later,
+			set: func(r *reader, _ *Config) { r.word("") }},
+		{Key: "podLogsDir", Default: "/var/log/pods", Unit: "path", Bounds: "absolute", Doc: "the pods' logs", Without: later,
+			set: func(r *reader, _ *Config) { var s string; r.path(&s) }},
+		{Key: "podsAPISocket", Default: "below kubeletRootDir", Unit: "path", Bounds: "absolute", Doc: "kubelet's Pods API", Without: later,
+			set: func(r *reader, _ *Config) { var e cri.Endpoint; r.endpoint(&e) }},
+		{Key: "kubeconfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "access to the API server", Without: later,
+			set: func(r *reader, _ *Config) { var s string; r.path(&s) }},
+		{Key: "nodeName", Default: "the host name", Doc: "this node's name in the cluster", Without: later,
+			set: func(r *reader, _ *Config) { r.word("") }},
+		{Key: "reportMode", Default: "status", Bounds: "status, evict, delete, none", Doc: "how Kubernetes is told", Without: later,
+			set: func(r *reader, _ *Config) {
+				switch r.word("status") {
+				case "status", "evict", "delete", "none":
+				default:
+					r.fail("must be status, evict, delete or none")
+				}
+			}},
+		{Key: "killBudget", Default: "none in this version", Unit: "kills per hour", Bounds: "1 or more", Doc: "then observe only, below the floor excepted", Without: later,
+			set: func(r *reader, _ *Config) { r.integer(1, 1<<31-1) }},
+	}
+}
+
+// defaultTransition is kubelet's evictionPressureTransitionPeriod.
+const defaultTransition = 5 * time.Minute
+
+func thresholdOf(text string) (eviction.Threshold, error) { return eviction.ParseThreshold(text) }
+
+// reclaimOf reads a minimum reclaim: like a threshold, but 0 is allowed.
+func reclaimOf(text string) (eviction.Threshold, error) {
+	if text == "auto" {
+		return eviction.Threshold{}, fmt.Errorf("must be a quantity such as 200Mi or a percentage")
+	}
+	if isZeroQuantity(text) {
+		return eviction.Threshold{Text: text}, nil
+	}
+	t, err := eviction.ParseThreshold(text)
+	if err == nil && t.Off {
+		return t, fmt.Errorf("a percentage here lies above 0%% and below 100%%; leave the signal out for no minimum")
+	}
+	return t, err
+}
+
+func isZeroQuantity(text string) bool {
+	q, err := resource.ParseQuantity(text)
+	return err == nil && q.IsZero()
+}
