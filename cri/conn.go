@@ -70,24 +70,29 @@ func DialOptions(e Endpoint, dialed func(error)) []grpc.DialOption {
 	}
 }
 
-// dialSocket connects and, where access is denied, says whose socket it is and
-// who we are: without that the reader of the log has to guess.
+// dialSocket connects to the socket.
 func dialSocket(ctx context.Context, e Endpoint) (net.Conn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", e.Path)
-	if err == nil {
-		return conn, nil
+	if err != nil {
+		return nil, explainDial(e, err)
 	}
-	if errors.Is(err, fs.ErrPermission) {
-		owner := "its owner cannot be read either"
-		if fi, statErr := os.Stat(e.Path); statErr == nil {
-			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-				owner = fmt.Sprintf("it belongs to uid %d gid %d and has mode %#o", st.Uid, st.Gid, fi.Mode().Perm())
-			}
+	return conn, nil
+}
+
+// explainDial says, where access is denied, whose socket it is and who we are:
+// without that the reader of the log has to guess.
+func explainDial(e Endpoint, err error) error {
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	owner := "its owner cannot be read either"
+	if fi, statErr := os.Stat(e.Path); statErr == nil {
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+			owner = fmt.Sprintf("it belongs to uid %d gid %d and has mode %#o", st.Uid, st.Gid, fi.Mode().Perm())
 		}
-		return nil, fmt.Errorf("no access to %s as uid %d gid %d: %s: %w", e.Path, os.Geteuid(), os.Getegid(), owner, err)
 	}
-	return nil, err
+	return fmt.Errorf("no access to %s as uid %d gid %d: %s: %w", e.Path, os.Geteuid(), os.Getegid(), owner, err)
 }
 
 // WatchConn keeps cc connected (gRPC would stay idle after the loss of a
