@@ -36,6 +36,7 @@ const (
 type Ledger struct {
 	path string
 	log  logrus.FieldLogger
+	keep int                      // decisions
 	db   atomic.Pointer[database] // nil after Close
 
 	// writing lets one change at a time reach the disk, as bbolt does itself;
@@ -52,7 +53,7 @@ type Ledger struct {
 // ledger at all: the disk is full, the path is not permitted, or another
 // process has it open (ErrLocked).
 func OpenLedger(path string, log logrus.FieldLogger) (*Ledger, error) {
-	l := &Ledger{path: path, log: log}
+	l := &Ledger{path: path, log: log, keep: decisionsKept}
 	d, err := l.open()
 	if err != nil {
 		return nil, err

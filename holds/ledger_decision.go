@@ -33,7 +33,7 @@ func (l *Ledger) AppendDecision(id uint64, decision []byte) error {
 		if err := b.Put(idKey(id), decision); err != nil {
 			return err
 		}
-		for c := b.Cursor(); n > decisionsKept; n-- {
+		for c := b.Cursor(); n > l.keep; n-- {
 			if k, _ := c.First(); k == nil {
 				break
 			}
