@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"testing"
 	"time"
@@ -186,4 +187,19 @@ func TestRunTwiceIsAnError(t *testing.T) {
 	if err := r.proxy.Run(r.ctx()); err == nil {
 		t.Error("no error")
 	}
+}
+
+func TestCallerThatSaysNothingDoesNotHoldUpTheEnd(t *testing.T) {
+	r := newRig(t, nil)
+	conn, err := net.Dial("unix", r.proxy.opts.Listen.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	// A call on another connection shows that ours has been accepted.
+	if _, err := r.cri().Version(r.ctx(), &runtimeapi.VersionRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	r.waitStopped()
 }

@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -222,4 +224,66 @@ func TestOneOfManyStartsWins(t *testing.T) {
 	_ = c.Close()
 	_ = won[0].Close()
 	won[0].remove()
+}
+
+// Whoever gets through to the socket finds it with its final mode: it was set
+// before anybody could.
+func TestSocketIsNeverReachableWithAnotherMode(t *testing.T) {
+	dir := shortDir(t)
+	for i := range 200 {
+		path := filepath.Join(dir, fmt.Sprint(i))
+		seen := make(chan os.FileMode)
+		go func() {
+			for {
+				c, err := net.Dial("unix", path)
+				if err != nil {
+					runtime.Gosched()
+					continue
+				}
+				fi, err := os.Lstat(path)
+				_ = c.Close()
+				if err != nil {
+					seen <- 0
+				} else {
+					seen <- fi.Mode().Perm()
+				}
+				return
+			}
+		}()
+		s, err := listen(path, owner{}, quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode := <-seen; mode != 0o660 {
+			t.Fatalf("reached with mode %#o", mode)
+		}
+		_ = s.Close()
+		s.remove()
+	}
+}
+
+// A server that is too busy to accept is alive.
+func TestBusySocketIsRefused(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			break // the backlog is full
+		}
+		defer func() { _ = c.Close() }()
+	}
+	if _, err := listen(path, owner{}, quiet()); err == nil || !strings.Contains(err.Error(), "may be in use") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Error(err)
+	}
 }

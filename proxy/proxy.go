@@ -25,6 +25,10 @@ const (
 	likelyStreamGrace = 100 * time.Millisecond
 	// flushGrace is how long cancelled calls have to tell their callers.
 	flushGrace = time.Second
+	// handshakeTimeout is for the HTTP/2 greeting of a caller, kubelet's own
+	// timeout for it. A caller that connects and says nothing would else hold up
+	// the end of the server for the two minutes gRPC allows.
+	handshakeTimeout = 5 * time.Second
 	// maxHeaderList keeps the limit grpc-go had before it lowered its default.
 	maxHeaderList = 16 << 20
 )
@@ -153,6 +157,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		grpc.StaticConnWindowSize(cri.ConnWindow),
 		// A caller's keepalive is between it and us; never punish it.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.WaitForHandlers(true),
 	)
 	served := make(chan error, 1)

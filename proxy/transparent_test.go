@@ -207,6 +207,20 @@ func TestMetadataArrives(t *testing.T) {
 	}
 }
 
+func TestAuthorityArrives(t *testing.T) {
+	r := newRig(t, nil)
+	_, err := r.cri().Version(r.ctx(), &runtimeapi.VersionRequest{}, grpc.CallAuthority("some.where"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.runtime.Calls("Version") {
+		if slices.Equal(c.Metadata.Get(":authority"), []string{"some.where"}) {
+			return
+		}
+	}
+	t.Error("lost")
+}
+
 func TestBigMessagesBothWays(t *testing.T) {
 	r := newRig(t, nil)
 	list := &runtimeapi.ListContainersResponse{}
