@@ -17,7 +17,7 @@ import (
 )
 
 // ErrNotRunning is returned when nobody answers on the admin socket.
-var ErrNotRunning = errors.New("cri-evictd is not running")
+var ErrNotRunning = errors.New("the daemon is not running")
 
 // ErrNotFound is returned for a pod the daemon does not know.
 var ErrNotFound = errors.New("not found")

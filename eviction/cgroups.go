@@ -68,11 +68,14 @@ func (r RealCgroups) Container(parent, id string) (string, bool) {
 	if id == "" {
 		return "", false
 	}
-	for _, name := range []string{id, "cri-containerd-" + id + ".scope", "crio-" + id + ".scope", "k8s.io/" + id} {
-		p := path.Join("/", parent, name)
-		if c, err := r.FS.OpenPod(p); err == nil {
-			_ = c.Close() // read only; nothing can be lost
-			return p, true
+	// With the cgroupfs driver a slice name is a directory like any other.
+	for _, dir := range []string{parent, path.Base(parent), "k8s.io"} {
+		for _, name := range []string{id, "cri-containerd-" + id + ".scope", "crio-" + id + ".scope"} {
+			p := path.Join("/", dir, name)
+			if c, err := r.FS.OpenPod(p); err == nil {
+				_ = c.Close() // read only; nothing can be lost
+				return p, true
+			}
 		}
 	}
 	return "", false

@@ -19,7 +19,7 @@ func TestOneSampleIsNotEnough(t *testing.T) {
 		{510 * mi, false, calm}, // a dip is forgotten
 		{490 * mi, false, firstSample},
 		{489 * mi, false, decide},
-		{480 * mi, true, waiting},     // a kill is in flight
+		{480 * mi, true, waiting},      // a kill is in flight
 		{480 * mi, false, firstSample}, // it ended: two fresh ones again
 		{480 * mi, false, decide},
 	} {

@@ -54,7 +54,8 @@ type planner struct {
 
 type openPod struct {
 	path    string
-	own     bool
+	own     bool   // the cgroup is the pod's alone
+	direct  bool   // and it is what is open
 	members string // IDs of sandboxes and containers: a change looks anew
 	cgroups []OpenCgroup
 	inode   uint64
@@ -146,8 +147,8 @@ func (pl *planner) noDirect(p *inventory.Pod, o *openPod) string {
 	switch {
 	case !p.OwnCgroup:
 		return fmt.Sprintf("cgroup %q is not this pod's alone", p.Cgroup)
-	case len(o.cgroups) != 1 || o.path != p.Cgroup:
-		return fmt.Sprintf("cgroup %q is not open", p.Cgroup)
+	case !o.direct:
+		return fmt.Sprintf("cgroup %q is not there", p.Cgroup)
 	case len(o.foreign) > 0:
 		return "its cgroup holds " + o.foreign[0]
 	}
@@ -189,7 +190,7 @@ func (pl *planner) prepare(out *PlanPod) {
 func (pl *planner) open(p *inventory.Pod, in planInput) *openPod {
 	members := membersOf(p)
 	o := pl.cache[p.UID]
-	if o == nil || o.path != p.Cgroup || o.own != p.OwnCgroup || o.members != members && !o.own || len(o.cgroups) == 0 || o.gone() {
+	if o == nil || o.path != p.Cgroup || o.own != p.OwnCgroup || o.members != members && !o.direct || len(o.cgroups) == 0 || o.gone() {
 		if o != nil {
 			o.close()
 		}
@@ -216,34 +217,32 @@ func (pl *planner) open(p *inventory.Pod, in planInput) *openPod {
 // openCgroups opens the pod's own cgroup or, for a pod without one, those of its
 // sandbox and containers.
 func (pl *planner) openCgroups(p *inventory.Pod, o *openPod) {
-	var paths []string
-	if p.OwnCgroup {
-		paths = append(paths, p.Cgroup)
-	} else {
-		for _, s := range p.Sandboxes {
-			if c, ok := pl.cgroups.Container(p.Cgroup, s.ID); ok && s.Ready {
-				paths = append(paths, c)
-			}
-		}
-		for _, c := range p.RunningContainers() {
-			if c, ok := pl.cgroups.Container(p.Cgroup, c.ID); ok {
-				paths = append(paths, c)
-			}
+	if p.OwnCgroup && pl.openOne(p, o, p.Cgroup) {
+		o.direct, o.inode = true, o.cgroups[0].Inode()
+		return
+	}
+	for _, s := range p.Sandboxes {
+		if name, ok := pl.cgroups.Container(p.Cgroup, s.ID); ok && s.Ready {
+			pl.openOne(p, o, name)
 		}
 	}
-	for _, name := range paths {
-		c, err := pl.cgroups.Open(name)
-		if err != nil {
-			if !errors.Is(err, cgroupfs.ErrGone) {
-				pl.sayOnce(p, fmt.Errorf("cgroup %s: %w", name, err))
-			}
-			continue
+	for _, c := range p.RunningContainers() {
+		if name, ok := pl.cgroups.Container(p.Cgroup, c.ID); ok {
+			pl.openOne(p, o, name)
 		}
-		o.cgroups = append(o.cgroups, c)
 	}
-	if p.OwnCgroup && len(o.cgroups) == 1 {
-		o.inode = o.cgroups[0].Inode()
+}
+
+func (pl *planner) openOne(p *inventory.Pod, o *openPod, name string) bool {
+	c, err := pl.cgroups.Open(name)
+	if err != nil {
+		if !errors.Is(err, cgroupfs.ErrGone) {
+			pl.sayOnce(p, fmt.Errorf("cgroup %s: %w", name, err))
+		}
+		return false
 	}
+	o.cgroups = append(o.cgroups, c)
+	return true
 }
 
 // look searches the pod's cgroups for processes that are not the pod's.

@@ -1,0 +1,328 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/cri-evictd/cri-evictd/admin"
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
+	"github.com/cri-evictd/cri-evictd/internal/lab"
+)
+
+const mi = 1 << 20
+
+// node is a private containerd and what is needed to put cri-evictd in front of
+// it.
+type node struct {
+	t        *testing.T
+	dir      string
+	ctd      *lab.Containerd
+	runtime  string // the runtime's socket
+	memTotal int64
+	direct   runtimeapi.RuntimeServiceClient
+}
+
+// newNode starts a containerd of this version; everything goes at the end of
+// the test, and nothing may be left.
+func newNode(t *testing.T, v lab.Version) *node {
+	t.Helper()
+	needRoot(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // a cold cache builds containerd
+	defer cancel()
+	tools, err := lab.Ensure(ctx, testWriter{t}, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, remove, err := lab.NewScratch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(remove)
+	ctd, err := lab.StartContainerd(ctx, lab.ContainerdOptions{Tools: tools, Version: v, Dir: dir, Log: testWriter{t}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ctd.Cleanup(); err != nil {
+			t.Errorf("cleanup: %v", err)
+		}
+		for _, l := range ctd.Leftovers() {
+			t.Errorf("left behind: %s", l)
+		}
+	})
+	n := &node{t: t, dir: dir, ctd: ctd, runtime: ctd.Socket}
+	n.memTotal = int64(n.meminfo().MemTotal)
+	n.direct = runtimeapi.NewRuntimeServiceClient(n.dial(ctd.Socket))
+	return n
+}
+
+func (n *node) dial(socket string) *grpc.ClientConn {
+	n.t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64*mi)))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func (n *node) meminfo() cgroupfs.Meminfo {
+	n.t.Helper()
+	var m cgroupfs.Meminfo
+	b, err := os.ReadFile("/proc/meminfo")
+	if err == nil {
+		err = cgroupfs.ParseMeminfo(b, &m)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return m
+}
+
+// margin is how much has to be allocated until the threshold is crossed: enough
+// that a compiler or two beside the test do not cross it.
+const margin = 1536 * mi
+
+// threshold returns a hard threshold that margin bytes of allocation cross, so
+// that pressure is real and shortage is not.
+func (n *node) threshold() uint64 {
+	m := n.meminfo()
+	return max(m.KernelAvailable(), m.KubeletAvailable()) - margin
+}
+
+// hogArgs allocate well past the margin, at most a quarter of what is there.
+func (n *node) hogArgs(more ...string) []string {
+	m := n.meminfo()
+	total := min(margin*2, m.MemAvailable/4)
+	if total < margin+256*mi {
+		n.t.Skipf("needs %d MiB of free memory for a hog of at most a quarter of it", 4*(margin+256*mi)/mi)
+	}
+	return append([]string{"alloc", "--total", fmt.Sprintf("%dMi", total/mi), "--rate", "500Mi"}, more...)
+}
+
+// pod makes a spec with kubelet's cgroup parent and oom_score_adj.
+func (n *node) pod(name, qos string, request int64, args ...string) lab.PodSpec {
+	uid := lab.NewUID()
+	c := lab.ContainerSpec{Name: "main", Args: args, OOMScoreAdj: lab.OOMScoreAdj(qos, request, n.memTotal)}
+	if qos == "Guaranteed" {
+		c.MemoryLimit = request
+	}
+	return lab.PodSpec{
+		Namespace: "default", Name: name, UID: uid, CgroupParent: lab.QoSParent(qos, uid), Containers: []lab.ContainerSpec{c},
+	}
+}
+
+func (n *node) run(rt runtimeapi.RuntimeServiceClient, spec lab.PodSpec) lab.Running {
+	n.t.Helper()
+	r, err := lab.RunPod(patience(n.t), rt, spec)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return r
+}
+
+func (n *node) containerState(id string) runtimeapi.ContainerState {
+	n.t.Helper()
+	r, err := n.direct.ContainerStatus(patience(n.t), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		n.t.Fatalf("status of %s: %v", id, err)
+	}
+	return r.GetStatus().GetState()
+}
+
+func (n *node) mustRun(what, id string) {
+	n.t.Helper()
+	if s := n.containerState(id); s != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		n.t.Errorf("%s is %v, want running", what, s)
+	}
+}
+
+// config writes a configuration; more is appended to it.
+func (n *node) config(hard string, more string) string {
+	n.t.Helper()
+	text := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
+kind: EvictionConfiguration
+listen: %[1]s/cri.sock
+runtimeEndpoint: %[2]s
+adminSocket: %[1]s/admin.sock
+runDir: %[1]s/run
+stateDir: %[1]s/state
+kubeletRootDir: %[1]s/kubelet
+evictionHard:
+  memory.available: "%[3]s"
+evictionPressureTransitionPeriod: 1s
+%[4]s`, n.dir, n.runtime, hard, more)
+	path := filepath.Join(n.dir, "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	return path
+}
+
+// daemon is one running cri-evictd.
+type daemon struct {
+	n    *node
+	cmd  *exec.Cmd
+	done chan struct{}
+	log  *lockedBuffer
+	cri  runtimeapi.RuntimeServiceClient
+	conn *grpc.ClientConn
+}
+
+// start runs the binary; bin is binary(t, tag).
+func (n *node) start(bin string, env []string, args ...string) *daemon {
+	n.t.Helper()
+	d := &daemon{n: n, cmd: exec.Command(bin, args...), done: make(chan struct{}), log: &lockedBuffer{}}
+	d.cmd.Env = append(os.Environ(), env...)
+	d.cmd.Stderr = io.MultiWriter(d.log, testWriter{n.t})
+	d.cmd.Stdout = d.cmd.Stderr
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	go func() {
+		_ = d.cmd.Wait()
+		close(d.done)
+	}()
+	n.t.Cleanup(d.stop)
+	d.conn = n.dial(filepath.Join(n.dir, "cri.sock"))
+	d.cri = runtimeapi.NewRuntimeServiceClient(d.conn)
+	return d
+}
+
+// serve starts cri-evictd serve and waits until it has seen the runtime.
+func (n *node) serve(hard, more string) *daemon {
+	n.t.Helper()
+	d := n.start(binary(n.t, ""), nil, "serve", "--config", n.config(hard, more))
+	d.waitReady()
+	return d
+}
+
+func (d *daemon) waitReady() {
+	d.n.t.Helper()
+	eventually(d.n.t, "cri-evictd ready", 60*time.Second, func() bool {
+		s, err := d.admin().Status(d.n.t.Context())
+		return err == nil && s.Engine.Inventory.Listed && s.Engine.Memory.Samples > 0 && s.Proxy.Reachable && s.Proxy.UpstreamState == "READY"
+	})
+}
+
+func (d *daemon) admin() *admin.Client { return adminClient(d.n.t, filepath.Join(d.n.dir, "admin.sock")) }
+
+// kill9 ends the process as a crash would.
+func (d *daemon) kill9() {
+	_ = d.cmd.Process.Signal(syscall.SIGKILL)
+	<-d.done
+}
+
+// stop ends the process cleanly; it must do so.
+func (d *daemon) stop() {
+	select {
+	case <-d.done:
+		return
+	default:
+	}
+	_ = d.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-d.done:
+	case <-time.After(60 * time.Second):
+		d.n.t.Error("cri-evictd did not end within 60 s of SIGTERM")
+		d.kill9()
+	}
+	if strings.Contains(d.log.String(), "DATA RACE") {
+		d.n.t.Error("the race detector found something in cri-evictd; see the log")
+	}
+}
+
+// holds returns the records of one pod.
+func (d *daemon) holds(uid string) []admin.Hold {
+	d.n.t.Helper()
+	h, err := d.admin().Holds(d.n.t.Context())
+	if err != nil {
+		d.n.t.Fatal(err)
+	}
+	var out []admin.Hold
+	for _, r := range h.Holds {
+		if r.Pod.UID == uid {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// waitKilled waits until the pod's kill was verified.
+func (d *daemon) waitKilled(uid string) admin.Hold {
+	d.n.t.Helper()
+	var found admin.Hold
+	eventually(d.n.t, "eviction of "+uid, 60*time.Second, func() bool {
+		for _, h := range d.holds(uid) {
+			if h.State == "killed" {
+				found = h
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// evictions counts the pods that were evicted or are being.
+func (d *daemon) evictions() map[string]int {
+	d.n.t.Helper()
+	h, err := d.admin().Holds(d.n.t.Context())
+	if err != nil {
+		d.n.t.Fatal(err)
+	}
+	out := map[string]int{}
+	for _, r := range h.Holds {
+		out[r.Pod.Name]++
+	}
+	return out
+}
+
+// testWriter writes lines to the test's log.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	if w.t.Context().Err() == nil { // after the end of the test Log panics
+		w.t.Log(strings.TrimRight(string(b), "\n"))
+	}
+	return len(b), nil
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func jsonText(v any) string {
+	b, _ := json.MarshalIndent(v, "", "  ")
+	return string(b)
+}
