@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -37,28 +38,32 @@ func ensureDebian(ctx context.Context, c cache) (string, error) {
 				return fmt.Errorf("dpkg -x %s: %w\n%s", filepath.Base(deb), err, lastLines(out, 5))
 			}
 			fmt.Fprintf(c.log, "lab: unpacked %s\n", filepath.Base(deb))
-			if err := os.Remove(deb); err != nil {
-				return err
-			}
 		}
-		return nil
+		return os.RemoveAll(filepath.Join(dir, aptDir))
 	})
 }
 
-// aptDownload fetches packages into dir and returns the files.
-func aptDownload(ctx context.Context, c cache, dir string, packages ...string) ([]string, error) {
-	// Lists of our own, for hosts where `apt-get update` never ran or whose
-	// lists are older than the mirror. The host's own are left as they are.
-	lists := filepath.Join(dir, ".lists")
-	own := []string{"-o", "Dir::State::Lists=" + lists, "-o", "Dir::Cache=" + filepath.Join(dir, ".cache")}
-	defer os.RemoveAll(lists)                        //nolint:errcheck // a few MB in the cache
-	defer os.RemoveAll(filepath.Join(dir, ".cache")) //nolint:errcheck // same
+// aptDir is where apt works, below the unit; it is removed at the end.
+const aptDir = ".apt"
 
-	// Without this apt, as root, warns that its own user cannot write to dir.
+// aptDownload fetches packages and returns the files, all in aptDir below dir.
+func aptDownload(ctx context.Context, c cache, dir string, packages ...string) ([]string, error) {
+	work := filepath.Join(dir, aptDir)
+	// Lists of our own, for hosts where `apt-get update` never ran or whose
+	// lists are older than the mirror. The host's are left as they are.
+	lists, archives := filepath.Join(work, "lists"), filepath.Join(work, "cache")
+	own := []string{"-o", "Dir::State::Lists=" + lists, "-o", "Dir::Cache=" + archives}
+	for _, d := range []string{filepath.Join(lists, "partial"), filepath.Join(archives, "archives/partial")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return nil, err
+		}
+	}
+
+	// Without this apt, as root, warns that its own user cannot write here.
 	opts := []string{"-q", "-o", "APT::Sandbox::User="}
 	run := func(args ...string) error {
-		cmd := exec.CommandContext(ctx, "apt-get", append(opts, args...)...)
-		cmd.Dir = dir
+		cmd := exec.CommandContext(ctx, "apt-get", append(slices.Clone(opts), args...)...)
+		cmd.Dir = work
 		cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, lastLines(out, 5))
@@ -71,20 +76,15 @@ func aptDownload(ctx context.Context, c cache, dir string, packages ...string) (
 		if ctx.Err() != nil {
 			return nil, first
 		}
-		fmt.Fprintf(c.log, "lab: the host's package lists do not do (%v); reading the mirror's\n", firstLine(first.Error()))
-		for _, d := range []string{filepath.Join(lists, "partial"), filepath.Join(dir, ".cache/archives/partial")} {
-			if err := os.MkdirAll(d, 0o755); err != nil {
-				return nil, err
-			}
-		}
-		if err := run(append(own, "update")...); err != nil {
+		fmt.Fprintf(c.log, "lab: the host's package lists do not do (%s); reading the mirror's\n", firstLine(first.Error()))
+		if err := run(append(slices.Clone(own), "update")...); err != nil {
 			return nil, errors.Join(first, err)
 		}
-		if err := run(append(own, download...)...); err != nil {
+		if err := run(append(slices.Clone(own), download...)...); err != nil {
 			return nil, errors.Join(first, err)
 		}
 	}
-	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	debs, err := filepath.Glob(filepath.Join(work, "*.deb"))
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,8 @@ const (
 // PodSpec is one pod, as far as a CRI runtime gets to know it.
 type PodSpec struct {
 	Namespace, Name, UID string
-	// Attempt is the sandbox's attempt, 0 for a new pod.
+	// Attempt is the attempt of the sandbox and of its containers, 0 for a new
+	// pod.
 	Attempt uint32
 	// CgroupParent is the CRI cgroup_parent: a path ("/kubepods/pod1", see
 	// QoSParent) or, with the systemd driver, a slice (see QoSSlice).
@@ -206,7 +207,7 @@ func containerConfig(spec PodSpec, cs ContainerSpec) *runtimeapi.ContainerConfig
 		image = WorkloadImage
 	}
 	config := &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: cs.Name},
+		Metadata: &runtimeapi.ContainerMetadata{Name: cs.Name, Attempt: spec.Attempt},
 		Image:    &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: image},
 		Args:     cs.Args,
 		Mounts:   cs.Mounts,
@@ -216,7 +217,7 @@ func containerConfig(spec PodSpec, cs ContainerSpec) *runtimeapi.ContainerConfig
 		},
 		Annotations: map[string]string{
 			annotationHash:         "0",
-			annotationRestartCount: "0",
+			annotationRestartCount: strconv.FormatUint(uint64(spec.Attempt), 10),
 			annotationTermPath:     "/dev/termination-log",
 			annotationTermPolicy:   "File",
 			annotationGracePeriod:  strconv.Itoa(30),

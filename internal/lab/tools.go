@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 )
 
 // Version selects which containerd a lab runs.
@@ -50,46 +51,56 @@ type Tools struct {
 //
 // errors.Is(err, ErrUnsupported) when the host lacks something.
 func Ensure(ctx context.Context, log io.Writer, v Version) (Tools, error) {
+	t, err := EnsureRuntime(ctx, log, v)
+	if err != nil {
+		return Tools{}, err
+	}
+	root, err := cacheRoot()
+	if err != nil {
+		return Tools{}, err
+	}
+	dir, err := ensureGo(ctx, cache{root: root, log: log}, "crictl-"+crictlTag, crictlTag, crictlPackage)
+	if err != nil {
+		return Tools{}, err
+	}
+	t.Crictl = filepath.Join(dir, "crictl")
+	return t, nil
+}
+
+// EnsureRuntime is Ensure without crictl, which takes a minute to build the
+// first time and is not needed to run pods: Tools.Crictl stays empty.
+func EnsureRuntime(ctx context.Context, log io.Writer, v Version) (Tools, error) {
+	if !slices.Contains(Versions(), v) {
+		return Tools{}, fmt.Errorf("lab: version %q is not known: use one of %q", v, Versions())
+	}
 	root, err := cacheRoot()
 	if err != nil {
 		return Tools{}, err
 	}
 	c := cache{root: root, log: log}
-
-	var t Tools
 	deb, err := ensureDebian(ctx, c)
 	if err != nil {
 		return Tools{}, err
 	}
-	switch v {
-	case Debian:
-		t.Containerd = filepath.Join(deb, "usr/bin/containerd")
-		t.Shim = filepath.Join(deb, "usr/bin/containerd-shim-runc-v2")
-		t.Ctr = filepath.Join(deb, "usr/bin/ctr")
-	case Current:
-		dir, err := ensureGo(ctx, c, "containerd-"+containerdTag, containerdTag,
+	bin := filepath.Join(deb, "usr/bin")
+	if v == Current {
+		bin, err = ensureGo(ctx, c, "containerd-"+containerdTag, containerdTag,
 			containerdModule+"/cmd/containerd",
 			containerdModule+"/cmd/containerd-shim-runc-v2",
 			containerdModule+"/cmd/ctr")
 		if err != nil {
 			return Tools{}, err
 		}
-		t.Containerd = filepath.Join(dir, "containerd")
-		t.Shim = filepath.Join(dir, "containerd-shim-runc-v2")
-		t.Ctr = filepath.Join(dir, "ctr")
-	default:
-		return Tools{}, fmt.Errorf("lab: version %q is not known: use one of %q", v, Versions())
 	}
-	t.Runc = filepath.Join(deb, "usr/sbin/runc")
-
-	dir, err := ensureGo(ctx, c, "crictl-"+crictlTag, crictlTag, crictlPackage)
+	workload, err := ensureWorkload(ctx, c)
 	if err != nil {
 		return Tools{}, err
 	}
-	t.Crictl = filepath.Join(dir, "crictl")
-
-	if t.Workload, err = ensureWorkload(ctx, c); err != nil {
-		return Tools{}, err
-	}
-	return t, nil
+	return Tools{
+		Containerd: filepath.Join(bin, "containerd"),
+		Shim:       filepath.Join(bin, "containerd-shim-runc-v2"),
+		Ctr:        filepath.Join(bin, "ctr"),
+		Runc:       filepath.Join(deb, "usr/sbin/runc"),
+		Workload:   workload,
+	}, nil
 }
