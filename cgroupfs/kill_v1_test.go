@@ -67,6 +67,29 @@ func TestRealV1KillForking(t *testing.T) {
 	}
 }
 
+// One process that is another one at every look cannot be caught by number;
+// frozen it can.
+func TestRealV1KillRunner(t *testing.T) {
+	r := realV1(t)
+	p := openPod(t, r.fs, r.path)
+	r.start(t, r.container, runner)
+	first := 0
+	eventually(t, "it runs", func() bool {
+		pids, err := p.Pids(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == 0 && len(pids) > 0 {
+			first = pids[0]
+		}
+		return len(pids) > 0 && pids[0] > first+20
+	})
+	if n, err := p.Kill(KillOptions{Timeout: patience}); err != nil || n == 0 {
+		t.Errorf("killed %d, %v", n, err)
+	}
+	waitEmpty(t, p)
+}
+
 // Processes of a paused container carry the signal and must be let go.
 func TestRealV1KillPausedContainer(t *testing.T) {
 	r := realV1(t)

@@ -89,13 +89,10 @@ func (p *PodCgroup) openOptional(name string, flags int) (int, error) {
 	if err == nil {
 		return fd, nil
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return noFd, goneOrBroken(filepath.Join(p.full, name), err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return noFd, nil // or the cgroup went away just now: its use will tell
 	}
-	if err := p.absent(name); errors.Is(err, ErrGone) {
-		return noFd, err
-	}
-	return noFd, nil
+	return noFd, goneOrBroken(filepath.Join(p.full, name), err)
 }
 
 // absent tells a file that this cgroup does not have (ErrAbsent) from one that

@@ -96,8 +96,8 @@ func makePod(t *testing.T, cgroup string, hierarchies ...string) *real {
 
 // remove thaws, ends what is left in the cgroups made here, and removes them.
 func (r *real) remove(t *testing.T, top string) {
+	var dirs []string
 	for _, h := range r.roots {
-		var dirs []string
 		err := filepath.WalkDir(h+top, func(p string, d os.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
 				dirs = append(dirs, p)
@@ -107,21 +107,22 @@ func (r *real) remove(t *testing.T, top string) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+	slices.Reverse(dirs)
+	eventually(t, "removing "+top, func() bool {
 		for _, d := range dirs {
 			_ = os.WriteFile(d+"/freezer.state", []byte("THAWED"), 0) // not everywhere
 			_ = os.WriteFile(d+"/cgroup.freeze", []byte("0"), 0)
+			for _, pid := range procsOf(d) {
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
 		}
-		slices.Reverse(dirs)
-		for _, d := range dirs {
-			eventually(t, "removing "+d, func() bool {
-				for _, pid := range procsOf(d) {
-					_ = unix.Kill(pid, unix.SIGKILL)
-				}
-				err := os.Remove(d)
-				return err == nil || errors.Is(err, os.ErrNotExist)
-			})
-		}
-	}
+		dirs = slices.DeleteFunc(dirs, func(d string) bool {
+			err := os.Remove(d)
+			return err == nil || errors.Is(err, os.ErrNotExist)
+		})
+		return len(dirs) == 0
+	})
 }
 
 func procsOf(dir string) []int {
@@ -148,8 +149,11 @@ type process struct {
 
 const (
 	sleeper = "read gate; exec sleep 1000"
-	// forker is always about to fork, and has some 50 children at a time.
-	forker = "read gate; while :; do sleep 0.05 & done"
+	// forker makes children that stay, up to 400 of them.
+	forker = "read gate; i=0; while [ $i -lt 400 ]; do sleep 1000 & i=$((i+1)); done; wait"
+	// runner is one process that is always about to be another: it forks and
+	// ends.
+	runner = "read gate; run() { run & }; run"
 )
 
 // start runs a shell script in a cgroup of all the pod's hierarchies.
@@ -202,7 +206,7 @@ func (p *process) waitDead(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatalf("process %d is alive", p.pid())
 	}
-	if st, ok := p.cmd.ProcessState.Sys().(interface{ Signal() unix.Signal }); ok && st.Signal() != unix.SIGKILL {
+	if st, ok := p.cmd.ProcessState.Sys().(interface{ Signal() unix.Signal }); !ok || st.Signal() != unix.SIGKILL {
 		t.Errorf("process %d ended by %v", p.pid(), p.cmd.ProcessState)
 	}
 }
