@@ -30,8 +30,12 @@ const ReasonEvicted = "Evicted"
 // said not to be ready).
 func RefusalMessage(rec holds.Record) string {
 	pod := rec.Namespace + "/" + rec.Name
-	text := fmt.Sprintf("pod %s (uid %s) was evicted for %s by cri-evictd and is held until the pressure is over; see 'cri-evictd explain %s' on the node",
-		pod, rec.UID, rec.Signal, pod)
+	cause := ""
+	if rec.Signal != "" {
+		cause = " for " + rec.Signal
+	}
+	text := fmt.Sprintf("pod %s (uid %s) was evicted%s by cri-evictd and is held until the pressure is over; see 'cri-evictd explain %s' on the node",
+		pod, rec.UID, cause, pod)
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 

@@ -232,7 +232,7 @@ func TestSlowCallDelaysNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 100 {
-		ctx, cancel := context.WithTimeout(r.ctx(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(r.ctx(), 15*time.Second)
 		if _, err := r.cri().ListContainers(ctx, &runtimeapi.ListContainersRequest{}); err != nil {
 			t.Fatal(err)
 		}

@@ -221,6 +221,21 @@ func TestAuthorityArrives(t *testing.T) {
 	t.Error("lost")
 }
 
+// kubelet takes 16 MiB. What is too large for it fails with the code and text it
+// would have without us.
+func TestMessageTooLargeForTheCallerFailsAsDirect(t *testing.T) {
+	r := newRig(t, nil)
+	r.runtime.Inject("ListContainers", fakecri.Fault{Raw: [][]byte{make([]byte, 17<<20)}})
+	list := func(conn *grpc.ClientConn) error {
+		return conn.Invoke(r.ctx(), "/runtime.v1.RuntimeService/ListContainers", &runtimeapi.ListContainersRequest{},
+			new(runtimeapi.ListContainersResponse), grpc.MaxCallRecvMsgSize(16<<20))
+	}
+	direct, through := list(r.direct), list(r.through)
+	if status.Code(through) != codes.ResourceExhausted || through.Error() != direct.Error() {
+		t.Errorf("direct  %v\nthrough %v", direct, through)
+	}
+}
+
 func TestBigMessagesBothWays(t *testing.T) {
 	r := newRig(t, nil)
 	list := &runtimeapi.ListContainersResponse{}
