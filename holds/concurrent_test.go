@@ -163,3 +163,42 @@ func TestChangesAreVisibleAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// The worst place for a reader: a hold that moves between the first and the last
+// slot all the time, because no other is free.
+func TestReaderFollowsAHoldThatMoves(t *testing.T) {
+	dir := t.TempDir()
+	w, r := openWriter(t, dir), openReader(t, dir)
+	for id := uint64(1); id < Slots; id++ {
+		put(t, w, id)
+	}
+	var stop atomic.Bool
+	var moves atomic.Int64
+	done := make(chan error)
+	go func() {
+		for n := 1; ; n++ {
+			if err := w.Update(version(1, n)); err != nil || stop.Load() {
+				done <- err
+				return
+			}
+			moves.Add(1)
+		}
+	}()
+	waitFor(t, "the writer", func() bool { return moves.Load() > 0 })
+	begin := moves.Load()
+	lookups := 0 // slow with the race detector: what 3 s give is enough
+	for enough := time.Now().Add(3 * time.Second); lookups < 100 && time.Now().Before(enough); lookups++ {
+		rec, ok := r.Held("uid-1")
+		if !ok {
+			t.Errorf("the hold was not visible: %v", r.Problem())
+			break
+		}
+		if err := checkVersion(rec); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	t.Logf("%d moves during %d lookups", moves.Load()-begin, lookups)
+	stop.Store(true)
+	must(t, <-done)
+}

@@ -206,3 +206,26 @@ func openFiles(t *testing.T, dir string) int {
 	}
 	return n
 }
+
+// A change within one tick of the clock leaves the file's time as it was; the
+// generation tells.
+func TestReaderNoticesAChangeByItsGeneration(t *testing.T) {
+	dir := t.TempDir()
+	w, r := openWriter(t, dir), openReader(t, dir)
+	at := time.Unix(1_700_000_000, 0)
+	for id := uint64(1); id <= 3; id++ {
+		intent(t, w, id)
+		must(t, os.Chtimes(holdsPath(dir), at, at))
+		expect(t, "intent", r, sample(id).UID, true, nil)
+		released := sample(id)
+		released.State = Released
+		must(t, w.Update(released))
+		must(t, os.Chtimes(holdsPath(dir), at, at))
+		expect(t, "release", r, sample(id).UID, false, nil)
+		must(t, w.Remove(id))
+		must(t, os.Chtimes(holdsPath(dir), at, at))
+		if got := r.Lookup(sample(id).UID); len(got) != 0 {
+			t.Errorf("after Remove: %v", got)
+		}
+	}
+}

@@ -2,10 +2,10 @@ package holds
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -71,50 +71,46 @@ func TestRepairGivesWayToAnotherWriter(t *testing.T) {
 	}
 }
 
-// An intent written while the file is being replaced must be in the new one.
+// Intents written while the file is being replaced must be in the new one. The
+// moments that matter are a few microseconds long, hence the rounds.
 func TestIntentDuringRepair(t *testing.T) {
 	dir := t.TempDir()
 	w, r := openWriter(t, dir), openReader(t, dir)
-	const n = 200
-	var slots []Slot
-	for range n { // Reserve would do the repairing
-		s, err := w.Reserve()
-		must(t, err)
-		slots = append(slots, s)
-	}
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case <-done:
-				return
-			default:
-			}
-			if err := os.Remove(holdsPath(dir)); err != nil {
-				t.Error(err)
-			}
+	const each = 600
+	slots, prepared := make([]Slot, each), make([]*Prepared, each)
+	for round := range uint64(25) {
+		for i := range slots { // Reserve would do the repairing
+			var err error
+			slots[i], err = w.Reserve()
+			must(t, err)
+			prepared[i], err = Prepare(sample(1))
+			must(t, err)
+		}
+		must(t, os.Remove(holdsPath(dir)))
+		var repaired atomic.Bool
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			defer repaired.Store(true)
 			if mended, err := w.Repair(); !mended || err != nil {
 				t.Errorf("Repair: %v, %v", mended, err)
-				return
 			}
+		})
+		n := 0
+		for first := round*each + 1; n < each && !repaired.Load(); n++ {
+			must(t, w.WriteIntent(slots[n], prepared[n], numbers(first+uint64(n))))
 		}
-	})
-	for id := uint64(1); id <= n; id++ {
-		p, err := Prepare(sample(id))
-		must(t, err)
-		must(t, w.WriteIntent(slots[id-1], p, numbers(id)))
-	}
-	close(done)
-	wg.Wait()
-	_, err := w.Repair()
-	must(t, err)
-	for id := uint64(1); id <= n; id++ {
-		if _, ok := r.Held(fmt.Sprintf("uid-%d", id)); !ok {
-			t.Errorf("intent %d is not in the file", id)
+		wg.Wait()
+		for _, s := range slots[n:] {
+			w.Unreserve(s)
 		}
-	}
-	if got := len(w.Records()); got != n {
-		t.Errorf("%d records, want %d", got, n)
+		if got := r.All(); len(got) != n || r.Problem() != nil {
+			t.Fatalf("round %d: %d of %d intents are in the file, %v", round, len(got), n, r.Problem())
+		}
+		if got := w.Records(); len(got) != n {
+			t.Fatalf("round %d: %d of %d intents are in memory", round, len(got), n)
+		}
+		for _, rec := range w.Records() {
+			must(t, w.Remove(rec.ID))
+		}
 	}
 }

@@ -23,9 +23,11 @@ type snapshot struct {
 	problem   error // damaged records
 }
 
-// scanAttempts is how often a file is read again because it changed during the
-// reading. Each takes about 100 µs.
-const scanAttempts = 8
+// scanAttempts is how often a file is read because it changed during the
+// reading. One takes about 200 µs, and a writer that changes holds all that
+// time is not to be expected; but then a hold that moves between the ends of
+// the file all the time is missed by one reading in four.
+const scanAttempts = 16
 
 // tornAttempts is how often a record is read again that may just be being
 // written.

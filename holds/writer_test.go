@@ -156,6 +156,46 @@ func TestSlotsBelongToWhoReservedThem(t *testing.T) {
 	}
 }
 
+// Slots come back, however their record went: three times as many as there are.
+func TestSlotsAreUsedAgain(t *testing.T) {
+	w := openWriter(t, t.TempDir())
+	for id := uint64(1); id <= 3*Slots; id++ {
+		switch id % 3 {
+		case 0:
+			intent(t, w, id)
+		case 1:
+			put(t, w, id)
+		case 2:
+			put(t, w, id)
+			must(t, w.Update(sample(id)))
+		}
+		must(t, w.Remove(id))
+		s, err := w.Reserve()
+		must(t, err)
+		w.Unreserve(s)
+	}
+	for i := range w.slots {
+		if s := slotState(w.slots[i].word.Load() & 3); s != slotFree {
+			t.Fatalf("slot %d is in state %d", i, s)
+		}
+	}
+}
+
+// A standing hold is not overwritten while there is room: readers, and whoever
+// finds the file after a kill -9, have the old copy until the new one is whole.
+func TestUpdateWritesAnotherCopyFirst(t *testing.T) {
+	dir := t.TempDir()
+	w := openWriter(t, dir)
+	put(t, w, 1)
+	for range 3 {
+		before := slotWith(t, dir, 1)
+		must(t, w.Update(sample(1)))
+		if after := slotWith(t, dir, 1); after == before {
+			t.Errorf("slot %d was overwritten", before)
+		}
+	}
+}
+
 func TestFullTableRecyclesTheOldestReleased(t *testing.T) {
 	dir := t.TempDir()
 	w, r := openWriter(t, dir), openReader(t, dir)
