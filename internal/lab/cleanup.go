@@ -77,13 +77,17 @@ func (c *Containerd) stopPods() {
 func sweep(l layout, t *traces) error {
 	t.collect(l)
 	id := newIdentity(l.dir)
-	errs := []error{id.kill(killTimeout)}
-	errs = append(errs, unmountBelow(l.dir))
-	errs = append(errs, stopSlices(t.systemdSlices()))
-	errs = append(errs, t.removeCgroups(killTimeout))
-	errs = append(errs, t.removeSockets())
-	errs = append(errs, removeAll(l.dir))
-	return errors.Join(errs...)
+	err := errors.Join(
+		id.kill(killTimeout),
+		unmountBelow(l.dir),
+		stopSlices(t.systemdSlices()),
+		t.removeCgroups(killTimeout),
+		t.removeSockets(),
+	)
+	if err != nil {
+		return err // the folder is what the next try finds the rest by
+	}
+	return removeAll(l.dir)
 }
 
 // unmountBelow takes away every mount at or below dir, the deepest first.
