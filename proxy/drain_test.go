@@ -203,3 +203,22 @@ func TestCallerThatSaysNothingDoesNotHoldUpTheEnd(t *testing.T) {
 	r.stop()
 	r.waitStopped()
 }
+
+// A stream that arrives between the drain's start and the caller learning of it
+// would live until the timeout.
+func TestNoStreamBeginsDuringTheDrain(t *testing.T) {
+	cs := newCalls()
+	cancel := func(error) {}
+	if !cs.add(&call{shape: shapeStream, cancel: cancel}) {
+		t.Error("refused before the drain")
+	}
+	cs.drain()
+	if cs.add(&call{shape: shapeStream, cancel: cancel}) {
+		t.Error("endless stream accepted")
+	}
+	for _, s := range []shape{shapeUnary, shapeUnknown} {
+		if !cs.add(&call{shape: s, cancel: cancel}) {
+			t.Errorf("call of shape %d refused", s)
+		}
+	}
+}
