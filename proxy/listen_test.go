@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cri-evictd/cri-evictd/cri"
+	"github.com/cri-evictd/cri-evictd/internal/unixsock"
 )
 
 func quiet() logrus.FieldLogger {
@@ -26,14 +27,23 @@ func quiet() logrus.FieldLogger {
 	return l
 }
 
-func mustListen(t *testing.T, path string, own owner) *socket {
+func mustListen(t *testing.T, path string, own unixsock.Owner) *unixsock.Socket {
 	t.Helper()
-	s, err := listen(path, own, quiet())
+	s, err := unixsock.Listen(path, own, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close(); s.remove() })
+	t.Cleanup(func() { _ = s.Close(); s.Remove() })
 	return s
+}
+
+func stat(t *testing.T, path string) os.FileInfo {
+	t.Helper()
+	fi, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fi
 }
 
 func TestSocketHasModeWhateverTheUmask(t *testing.T) {
@@ -44,7 +54,7 @@ func TestSocketHasModeWhateverTheUmask(t *testing.T) {
 			// A directory nobody may enter cannot be made by such a process.
 			path = filepath.Join(shortDir(t), "s.sock")
 		}
-		s, err := listen(path, owner{}, quiet())
+		s, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
 		unix.Umask(old)
 		if err != nil {
 			t.Fatalf("umask %#o: %v", mask, err)
@@ -61,7 +71,7 @@ func TestSocketHasModeWhateverTheUmask(t *testing.T) {
 			}
 		}
 		_ = s.Close()
-		s.remove()
+		s.Remove()
 	}
 }
 
@@ -70,7 +80,7 @@ func TestExistingDirectoryKeepsItsMode(t *testing.T) {
 	if err := os.Chmod(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	mustListen(t, filepath.Join(dir, "s"), owner{})
+	mustListen(t, filepath.Join(dir, "s"), unixsock.Owner{})
 	if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o750 {
 		t.Errorf("%v %v", fi.Mode(), err)
 	}
@@ -90,15 +100,14 @@ func TestSocketGetsTheOwnerOfTheRuntimes(t *testing.T) {
 	if err := os.Chown(upstream, 12, 34); err != nil {
 		t.Fatal(err)
 	}
-	s := mustListen(t, filepath.Join(dir, "s"), ownerOf(upstream))
-	late := mustListen(t, filepath.Join(dir, "late"), ownerOf(filepath.Join(dir, "absent")))
-	late.adopt(upstream)
-	for _, s := range []*socket{s, late} {
-		if got := ownerOf(s.path); !got.known || got.uid != 12 || got.gid != 34 {
-			t.Errorf("%s: %+v", s.path, got)
-		}
-		if fi, err := os.Stat(s.path); err != nil || fi.Mode().Perm() != 0o660 {
-			t.Errorf("mode %v %v", fi.Mode(), err)
+	s := mustListen(t, filepath.Join(dir, "s"), unixsock.OwnerOf(upstream))
+	late := mustListen(t, filepath.Join(dir, "late"), unixsock.OwnerOf(filepath.Join(dir, "absent")))
+	late.Adopt(upstream)
+	for _, s := range []*unixsock.Socket{s, late} {
+		path := s.Addr().String()
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil || st.Uid != 12 || st.Gid != 34 || st.Mode&0o777 != 0o660 {
+			t.Errorf("%s: uid %d gid %d mode %#o, %v", path, st.Uid, st.Gid, st.Mode&0o777, err)
 		}
 	}
 }
@@ -106,12 +115,13 @@ func TestSocketGetsTheOwnerOfTheRuntimes(t *testing.T) {
 func TestLiveSocketIsRefused(t *testing.T) {
 	dir := shortDir(t)
 	path := filepath.Join(dir, "s")
-	first := mustListen(t, path, owner{})
-	_, err := listen(path, owner{}, quiet())
+	mustListen(t, path, unixsock.Owner{})
+	first := stat(t, path)
+	_, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
 	if err == nil || !strings.Contains(err.Error(), path+" is in use") {
 		t.Fatalf("got %v", err)
 	}
-	if !first.isOurs() {
+	if !os.SameFile(first, stat(t, path)) {
 		t.Error("the live socket was touched")
 	}
 }
@@ -124,7 +134,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
-	mustListen(t, path, owner{})
+	mustListen(t, path, unixsock.Owner{})
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +155,7 @@ func TestWhatIsNotASocketIsLeftAlone(t *testing.T) {
 		if err := makeIt(path); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := listen(path, owner{}, quiet()); err == nil || !strings.Contains(err.Error(), "is not a socket") {
+		if _, err := unixsock.Listen(path, unixsock.Owner{}, quiet()); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Lstat(path); err != nil {
@@ -161,7 +171,7 @@ func TestSocketOfAnotherKindIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	if _, err := listen(path, owner{}, quiet()); !errors.Is(err, syscall.EPROTOTYPE) {
+	if _, err := unixsock.Listen(path, unixsock.Owner{}, quiet()); !errors.Is(err, syscall.EPROTOTYPE) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -169,7 +179,7 @@ func TestSocketOfAnotherKindIsLeftAlone(t *testing.T) {
 func TestBadPathsAreRefused(t *testing.T) {
 	long := filepath.Join("/tmp", strings.Repeat("x", 103))
 	for path, want := range map[string]string{"relative/s": "absolute", long: "at most 107", "": "empty"} {
-		_, err := listen(path, owner{}, quiet())
+		_, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
 		var bad *cri.EndpointError
 		if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", path, err)
@@ -179,21 +189,22 @@ func TestBadPathsAreRefused(t *testing.T) {
 
 func TestOnlyOurOwnSocketIsRemoved(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
-	s := mustListen(t, path, owner{})
+	s := mustListen(t, path, unixsock.Owner{})
 	_ = s.Close()
 	if err := os.Rename(path, path+".old"); err != nil {
 		t.Fatal(err)
 	}
-	successor := mustListen(t, path, owner{})
-	s.remove()
-	if !successor.isOurs() {
+	successor := mustListen(t, path, unixsock.Owner{})
+	theirs := stat(t, path)
+	s.Remove()
+	if fi, err := os.Lstat(path); err != nil || !os.SameFile(theirs, fi) {
 		t.Fatal("the successor's socket was removed")
 	}
-	successor.remove()
+	successor.Remove()
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("own socket left: %v", err)
 	}
-	successor.remove() // again is fine
+	successor.Remove() // again is fine
 }
 
 // Of many starts at once exactly one may win, and its socket must work.
@@ -201,10 +212,10 @@ func TestOneOfManyStartsWins(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var won []*socket
+	var won []*unixsock.Socket
 	for range 8 {
 		wg.Go(func() {
-			s, err := listen(path, owner{}, quiet())
+			s, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
 			if err != nil {
 				return
 			}
@@ -214,7 +225,7 @@ func TestOneOfManyStartsWins(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(won) != 1 || !won[0].isOurs() {
+	if len(won) != 1 {
 		t.Fatalf("%d starts won", len(won))
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
@@ -223,7 +234,7 @@ func TestOneOfManyStartsWins(t *testing.T) {
 	}
 	_ = c.Close()
 	_ = won[0].Close()
-	won[0].remove()
+	won[0].Remove()
 }
 
 // Whoever gets through to the socket finds it with its final mode: it was set
@@ -250,7 +261,7 @@ func TestSocketIsNeverReachableWithAnotherMode(t *testing.T) {
 				return
 			}
 		}()
-		s, err := listen(path, owner{}, quiet())
+		s, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +269,7 @@ func TestSocketIsNeverReachableWithAnotherMode(t *testing.T) {
 			t.Fatalf("reached with mode %#o", mode)
 		}
 		_ = s.Close()
-		s.remove()
+		s.Remove()
 	}
 }
 
@@ -280,7 +291,7 @@ func TestBusySocketIsRefused(t *testing.T) {
 		}
 		defer func() { _ = c.Close() }()
 	}
-	if _, err := listen(path, owner{}, quiet()); err == nil || !strings.Contains(err.Error(), "may be in use") {
+	if _, err := unixsock.Listen(path, unixsock.Owner{}, quiet()); err == nil || !strings.Contains(err.Error(), "may be in use") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Lstat(path); err != nil {

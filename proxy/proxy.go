@@ -15,6 +15,7 @@ import (
 
 	"github.com/cri-evictd/cri-evictd/cri"
 	"github.com/cri-evictd/cri-evictd/holds"
+	"github.com/cri-evictd/cri-evictd/internal/unixsock"
 )
 
 const (
@@ -121,12 +122,12 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer stop()
 	defer func() { _ = p.upstream.conn.Close() }()
 
-	owner := ownerOf(p.opts.Upstream.Path)
-	sock, err := listen(p.opts.Listen.Path, owner, p.opts.Log)
+	owner := unixsock.OwnerOf(p.opts.Upstream.Path)
+	sock, err := unixsock.Listen(p.opts.Listen.Path, owner, p.opts.Log)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	defer sock.remove()
+	defer sock.Remove()
 	events, err := p.serveEvents(owner)
 	if err != nil {
 		_ = sock.Close()
@@ -136,7 +137,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 	p.upstream.onReady = func(first bool) {
 		if first {
-			sock.adopt(p.opts.Upstream.Path)
+			sock.Adopt(p.opts.Upstream.Path)
 			events.adopt(p.opts.Upstream.Path)
 			return
 		}
@@ -175,7 +176,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		err = nil
 	}
 	// A successor may bind the path from here on.
-	sock.remove()
+	sock.Remove()
 	p.drain(server)
 	p.pumps.Wait()
 	return err

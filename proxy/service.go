@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/cri-evictd/cri-evictd/internal/unixsock"
 )
 
 // eventsService serves the evictor on a unix socket:
@@ -14,7 +16,7 @@ import (
 //	GET /v1/events   Event as one JSON object a line, without end
 //	GET /v1/status   Status
 type eventsService struct {
-	sock   *socket
+	sock   *unixsock.Socket
 	server *http.Server
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -22,11 +24,11 @@ type eventsService struct {
 
 // serveEvents starts the service; without a socket in the options it returns
 // nil, whose methods do nothing.
-func (p *Proxy) serveEvents(own owner) (*eventsService, error) {
+func (p *Proxy) serveEvents(own unixsock.Owner) (*eventsService, error) {
 	if p.opts.EventsSocket == "" {
 		return nil, nil
 	}
-	sock, err := listen(p.opts.EventsSocket, own, p.opts.Log)
+	sock, err := unixsock.Listen(p.opts.EventsSocket, own, p.opts.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -52,10 +54,10 @@ func (p *Proxy) serveEvents(own owner) (*eventsService, error) {
 	return s, nil
 }
 
-// adopt is socket.adopt for the service's socket.
+// adopt is unixsock.Socket.Adopt for the service's socket.
 func (s *eventsService) adopt(upstream string) {
 	if s != nil {
-		s.sock.adopt(upstream)
+		s.sock.Adopt(upstream)
 	}
 }
 
@@ -64,7 +66,7 @@ func (s *eventsService) close() {
 	if s == nil {
 		return
 	}
-	s.sock.remove()
+	s.sock.Remove()
 	s.cancel()
 	_ = s.server.Close()
 	s.done.Wait()
