@@ -146,7 +146,11 @@ func (p *PodCgroup) round(h *hunt, freeze bool) (fresh int, err error) {
 			}
 		}()
 	}
-	return h.signal(p)
+	fresh, err = h.signal(p)
+	if p.onSignalled != nil {
+		p.onSignalled()
+	}
+	return fresh, err
 }
 
 func (p *PodCgroup) unsignalled(h *hunt) (int, error) {

@@ -67,8 +67,7 @@ func TestRealV1KillForking(t *testing.T) {
 	}
 }
 
-// One process that is another one at every look cannot be caught by number;
-// frozen it can.
+// A process that is another one at every look.
 func TestRealV1KillRunner(t *testing.T) {
 	r := realV1(t)
 	p := openPod(t, r.fs, r.path)
@@ -88,6 +87,46 @@ func TestRealV1KillRunner(t *testing.T) {
 		t.Errorf("killed %d, %v", n, err)
 	}
 	waitEmpty(t, p)
+}
+
+// Whoever appears after the listing is found by the next one.
+func TestRealV1KillGoesRoundAgain(t *testing.T) {
+	r := realV1(t)
+	p := openPod(t, r.fs, r.path)
+	first := r.start(t, r.container, sleeper)
+	var late []*process
+	p.onSignalled = func() {
+		if len(late) < 3 {
+			late = append(late, r.start(t, r.container, sleeper))
+		}
+	}
+	n, err := p.Kill(KillOptions{Timeout: patience})
+	if n != 4 || err != nil || len(late) != 3 {
+		t.Errorf("killed %d, %v, want 4", n, err)
+	}
+	for _, l := range append(late, first) {
+		l.waitDead(t)
+	}
+	waitEmpty(t, p)
+}
+
+// A pod that makes processes for ever is given up after the time it was given,
+// and thawed.
+func TestRealV1KillGivesUp(t *testing.T) {
+	r := realV1(t)
+	p := openPod(t, r.fs, r.path)
+	r.start(t, r.container, sleeper)
+	p.onSignalled = func() { r.start(t, r.container, sleeper) }
+	n, err := p.Kill(KillOptions{Timeout: time.Nanosecond})
+	if n != 1 || !errors.Is(err, errForking) {
+		t.Errorf("killed %d, %v, want 1 and errForking", n, err)
+	}
+	if populated, err := p.Populated(); err != nil || !populated {
+		t.Errorf("populated %v, %v", populated, err)
+	}
+	if st := r.freezerState(t, r.path); st != "THAWED" {
+		t.Errorf("freezer is %s afterwards", st)
+	}
 }
 
 // Processes of a paused container carry the signal and must be let go.

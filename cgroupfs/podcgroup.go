@@ -32,7 +32,9 @@ type PodCgroup struct {
 	killText []byte      // what cgroup.kill takes, at hand without allocating
 	isPod    bool        // the path names a pod; nothing else is ever killed
 	watch    *time.Timer // thaws when the kill does not (v1)
-	onFrozen func()      // called between freeze and kill; tests only
+
+	onFrozen    func() // called between freeze and kill; tests only
+	onSignalled func() // called after each round of signals; tests only
 }
 
 // OpenPod opens the cgroup at a path below the hierarchy root. Any path may be

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,6 +123,66 @@ func TestRealV2ThreadedChild(t *testing.T) {
 	}
 	c.waitDead(t)
 	waitEmpty(t, p)
+}
+
+// The numbers of a v2 hierarchy that has the memory controller.
+func TestRealV2Memory(t *testing.T) {
+	r := realV2(t)
+	mount := r.fs.memory
+	for dir := mount; ; {
+		if err := os.WriteFile(dir+"/cgroup.subtree_control", []byte("+memory"), 0); err != nil {
+			t.Skipf("needs the memory controller on cgroup v2: %v", err)
+		}
+		if dir == mount+r.path {
+			break
+		}
+		rest := strings.TrimPrefix(mount+r.path, dir+"/")
+		next, _, _ := strings.Cut(rest, "/")
+		dir += "/" + next
+	}
+	if err := os.WriteFile(mount+r.container+"/memory.max", []byte("268435456"), 0); err != nil {
+		t.Fatal(err)
+	}
+	p := openPod(t, r.fs, r.path)
+	r.start(t, r.container, sleeper)
+	eventually(t, "memory is charged to the pod", func() bool {
+		usage, err := p.Usage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return usage > 0
+	})
+	var m MemoryStat
+	if err := p.MemoryStat(&m); err != nil {
+		t.Error(err)
+	}
+	if _, limited, err := p.MemoryLimit(); err != nil || limited {
+		t.Errorf("limited %v, %v", limited, err)
+	}
+	if limit, limited, err := p.ChildMemoryLimit("container"); err != nil || !limited || limit != 256*mib {
+		t.Errorf("container limit %d %v, %v", limit, limited, err)
+	}
+	pods, err := walk(t, r.fs)
+	if err != nil || !slices.Contains(pods, PodPath{r.path, dashed, Burstable, Cgroupfs}) {
+		t.Errorf("walk found %+v, %v", pods, err)
+	}
+	root, err := r.fs.OpenRootMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := root.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if usage, inactive, err := root.Read(); err != nil || usage == 0 || inactive > usage {
+		t.Errorf("root usage %d, inactive_file %d, %v", usage, inactive, err)
+	}
+	if n, err := p.Kill(KillOptions{}); err != nil || n != UnknownCount {
+		t.Errorf("killed %d, %v", n, err)
+	}
+	waitEmpty(t, p)
+	t.Logf("%+v", m)
 }
 
 // The v2 hierarchy of a hybrid machine has no memory controller: absent, not
