@@ -298,3 +298,37 @@ func TestBusySocketIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A start waits for another one in the same directory, so that it never takes a
+// socket that is bound and not yet listening for a stale one.
+func TestStartWaitsForAnotherInTheSameDirectory(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dir.Close() }()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		s, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
+		if err == nil {
+			_ = s.Close()
+			s.Remove()
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("did not wait: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
