@@ -101,6 +101,7 @@ func problems(s *Status) []string {
 	add(inv.TreeError != "", "cgroup tree: %s", inv.TreeError)
 	add(e.Waiting != "" && e.Memory.Met, "memory.available is below its threshold and nothing is evicted: %s", e.Waiting)
 	add(e.LedgerError != "", "ledger: %s", e.LedgerError)
+	add(e.HoldsError != "", "holds file: %s", e.HoldsError)
 	for _, d := range e.Degraded {
 		add(true, "%s", d)
 	}

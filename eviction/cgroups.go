@@ -5,7 +5,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
 	"github.com/cri-evictd/cri-evictd/cgroupfs"
@@ -115,7 +117,10 @@ func (r RealCgroups) Pods() ([]cgroupfs.PodPath, error) {
 // but not lower it without privilege, so a tenant can only make its request
 // look smaller.
 func (r RealCgroups) Recover(podCgroup string, c inventory.Container) (inventory.Recovered, bool) {
-	name, ok := r.Container(podCgroup, c.ID)
+	name, ok := c.Cgroup, c.Cgroup != ""
+	if !ok {
+		name, ok = r.Container(podCgroup, c.ID)
+	}
 	if !ok {
 		return inventory.Recovered{}, false
 	}
@@ -137,4 +142,20 @@ func (r RealCgroups) Recover(podCgroup string, c inventory.Container) (inventory
 		out.MemoryLimit = int64(min(limit, 1<<62))
 	}
 	return out, true
+}
+
+// CgroupOf implements inventory.Tree.
+func (r RealCgroups) CgroupOf(pid int) (string, error) {
+	file := filepath.Join(r.FS.Roots().Proc, strconv.Itoa(pid), "cgroup")
+	m, err := cgroups.ParseCgroupFile(file)
+	if err != nil {
+		return "", fmt.Errorf("cgroup of process %d: %w", pid, err)
+	}
+	// v2 has a single entry without a controller's name
+	for _, controller := range []string{"memory", ""} {
+		if p, ok := m[controller]; ok && p != "/" && filepath.IsAbs(p) {
+			return path.Clean(p), nil
+		}
+	}
+	return "", fmt.Errorf("%s: no memory cgroup below the root", file)
 }

@@ -23,6 +23,9 @@ type Holds interface {
 	Update(r holds.Record) error
 	Put(r holds.Record) error
 	Remove(id uint64) error
+	// Repair puts the file back after somebody removed it, and says whether it
+	// had to.
+	Repair() (bool, error)
 }
 
 // Ledger is the durable memory. Its methods may be slow; none is called on the
@@ -47,10 +50,14 @@ type Settings struct {
 
 // Parts are what the engine works with.
 type Parts struct {
-	Store   *inventory.Store
-	Syncer  *inventory.Syncer
-	Holds   Holds
-	Ledger  Ledger // nil: nothing is remembered over a power cut
+	Store  *inventory.Store
+	Syncer *inventory.Syncer
+	Holds  Holds
+	Ledger Ledger // nil: nothing is remembered over a power cut
+	// Copier copies the holds file to the ledger; nil without one. It is
+	// started after the holds were restored, because its first copy replaces
+	// what the ledger has.
+	Copier  interface{ Run(ctx context.Context) }
 	Runtime Runtime
 	Cgroups Cgroups
 	Thaw    func(path string) error
@@ -72,6 +79,7 @@ type Engine struct {
 	syncer  *inventory.Syncer
 	holds   Holds
 	ledger  Ledger
+	copier  interface{ Run(ctx context.Context) }
 	runtime Runtime
 	cgroups Cgroups
 	thaw    func(path string) error
@@ -99,6 +107,7 @@ type Engine struct {
 	lastRelease time.Time
 	absent      map[string]time.Time
 	ledgerError string
+	holdsError  string
 	realtime    []string
 	saidNone    NoVictim
 
@@ -111,7 +120,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 		return nil, errors.New("eviction: a part is missing")
 	}
 	e := &Engine{
-		set: set, store: p.Store, syncer: p.Syncer, holds: p.Holds, ledger: p.Ledger, runtime: p.Runtime,
+		set: set, store: p.Store, syncer: p.Syncer, holds: p.Holds, ledger: p.Ledger, copier: p.Copier, runtime: p.Runtime,
 		cgroups: p.Cgroups, thaw: p.Thaw, bootID: p.BootID, clock: p.Clock, log: p.Log,
 		planner:  newPlanner(p.Cgroups, set.Protection, p.Log),
 		orders:   make(chan *Decision, 4),
@@ -148,6 +157,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	var slow, fast sync.WaitGroup
 	slow.Go(func() { e.syncer.Run(ctx) })
 	slow.Go(func() { e.keepLedger(ctx) })
+	if e.copier != nil {
+		slow.Go(func() { e.copier.Run(ctx) })
+	}
 	for _, d := range resume {
 		e.start(ctx, d, OutcomeResumed)
 	}
@@ -224,6 +236,7 @@ func (e *Engine) loop(ctx context.Context) {
 		case <-e.replan:
 			e.publishPlan()
 		case <-tick.C:
+			e.repairHolds()
 			e.refreshInventory()
 			e.enforce(ctx)
 			e.releaseDue()
@@ -261,6 +274,29 @@ func (e *Engine) wantPlan() {
 	select {
 	case e.replan <- struct{}{}:
 	default:
+	}
+}
+
+// repairHolds puts the holds file back when a clean-up of the run directory took
+// it, and keeps a slot ready for the killer.
+func (e *Engine) repairHolds() {
+	repaired, err := e.holds.Repair()
+	if repaired {
+		e.log.Warn("the holds file was removed or replaced by somebody; it was put back")
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	e.mu.Lock()
+	changed := e.holdsError != text
+	e.holdsError = text
+	e.mu.Unlock()
+	if changed && err != nil {
+		e.log.WithError(err).Error("the holds file cannot be kept: evicted pods may be started again")
+	}
+	if err := e.killer.reserve(); err != nil && !changed {
+		e.log.WithError(err).Error("no place for a hold: evicted pods may be started again")
 	}
 }
 

@@ -19,6 +19,7 @@ type State struct {
 	LastDecision *Report             `json:"lastDecision,omitempty"`
 	Degraded     []string            `json:"degraded,omitempty"`
 	LedgerError  string              `json:"ledgerError,omitempty"`
+	HoldsError   string              `json:"holdsError,omitempty"`
 	// Waiting says why no pod is taken although the threshold is met.
 	Waiting string `json:"waiting,omitempty"`
 }
@@ -51,7 +52,7 @@ func (e *Engine) State() State {
 	}
 	e.mu.Lock()
 	s.Degraded = append(s.Degraded, e.realtime...)
-	s.LedgerError = e.ledgerError
+	s.LedgerError, s.HoldsError = e.ledgerError, e.holdsError
 	e.mu.Unlock()
 	s.Waiting = e.waitingFor()
 	return s

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/cri-evictd/cri-evictd/holds"
@@ -19,6 +20,9 @@ type killer struct {
 	holds HoldWriter
 	clock func() time.Time
 	done  chan<- *Decision
+	// ready is a slot reserved ahead by the slow half, so that the killer need
+	// not look for one.
+	ready atomic.Pointer[holds.Slot]
 	// between is called between intent and kill; nil outside of tests.
 	between func()
 }
@@ -29,7 +33,7 @@ type killer struct {
 func (k *killer) carryOut(d *Decision) {
 	pod := d.pod()
 	d.ID = k.holds.NextID()
-	if slot, err := k.holds.Reserve(); err != nil {
+	if slot, err := k.slot(); err != nil {
 		d.kill.intentErr = err
 	} else {
 		n := holds.Numbers{
@@ -62,6 +66,28 @@ func (k *killer) carryOut(d *Decision) {
 	d.kill.sentAt.Store(k.clock().UnixNano())
 	d.kill.advance(killSent)
 	k.done <- d
+}
+
+// slot returns the reserved slot, or a new one when two kills follow each other
+// faster than the slow half reserves.
+func (k *killer) slot() (holds.Slot, error) {
+	if s := k.ready.Swap(nil); s != nil {
+		return *s, nil
+	}
+	return k.holds.Reserve()
+}
+
+// reserve makes sure that a slot is ready.
+func (k *killer) reserve() error {
+	if k.ready.Load() != nil {
+		return nil
+	}
+	s, err := k.holds.Reserve()
+	if err != nil {
+		return err
+	}
+	k.ready.Store(&s)
+	return nil
 }
 
 // run carries out orders until the channel is closed.

@@ -154,7 +154,7 @@ func (e *Engine) enforce(ctx context.Context) {
 		e.mu.Lock()
 		_, busy := e.pending[r.UID]
 		if !busy {
-			e.pending[r.UID] = "it runs although it is held and is being stopped"
+			e.pending[r.UID] = "it is held and is being stopped"
 		}
 		e.mu.Unlock()
 		if busy {
@@ -162,7 +162,7 @@ func (e *Engine) enforce(ctx context.Context) {
 		}
 		e.finishing.Go(func() {
 			log := e.log.WithFields(logrus.Fields{"decision": r.ID, "pod": p.String(), "uid": r.UID})
-			log.Warn("a held pod is running: stopping it again")
+			log.Warn("a held pod is not stopped in the runtime: stopping it")
 			var stopped atomic.Bool
 			if err := e.stopUntilDone(ctx, r.ID, r.UID, nil, nil, &stopped, log); err != nil && ctx.Err() == nil {
 				log.WithError(err).Warn("a held pod could not be stopped")

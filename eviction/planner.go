@@ -56,6 +56,7 @@ type openPod struct {
 	path    string
 	own     bool   // the cgroup is the pod's alone
 	direct  bool   // and it is what is open
+	partial bool   // a cgroup of a running container could not be found yet
 	members string // IDs of sandboxes and containers: a change looks anew
 	cgroups []OpenCgroup
 	inode   uint64
@@ -190,7 +191,7 @@ func (pl *planner) prepare(out *PlanPod) {
 func (pl *planner) open(p *inventory.Pod, in planInput) *openPod {
 	members := membersOf(p)
 	o := pl.cache[p.UID]
-	if o == nil || o.path != p.Cgroup || o.own != p.OwnCgroup || o.members != members && !o.direct || len(o.cgroups) == 0 || o.gone() {
+	if o == nil || o.path != p.Cgroup || o.own != p.OwnCgroup || !o.direct && (o.partial || o.members != members) || len(o.cgroups) == 0 || o.gone() {
 		if o != nil {
 			o.close()
 		}
@@ -227,8 +228,12 @@ func (pl *planner) openCgroups(p *inventory.Pod, o *openPod) {
 		}
 	}
 	for _, c := range p.RunningContainers() {
-		if name, ok := pl.cgroups.Container(p.Cgroup, c.ID); ok {
-			pl.openOne(p, o, name)
+		name, ok := c.Cgroup, c.Cgroup != ""
+		if !ok {
+			name, ok = pl.cgroups.Container(p.Cgroup, c.ID)
+		}
+		if !ok || !pl.openOne(p, o, name) {
+			o.partial = true
 		}
 	}
 }

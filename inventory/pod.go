@@ -68,6 +68,9 @@ type Container struct {
 	// nil when the container was only listed.
 	OOMScoreAdj *int64
 	MemoryLimit *int64 // bytes; 0 is no limit
+	// Cgroup is the container's cgroup below the hierarchy root, known only
+	// where it had to be asked for because it is not below the pod's.
+	Cgroup string
 }
 
 // Pod is one pod as it is known at one moment; never changed after it was

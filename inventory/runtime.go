@@ -2,6 +2,8 @@ package inventory
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -11,6 +13,7 @@ import (
 type Lister interface {
 	ListSandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error)
 	ListContainers(ctx context.Context) ([]*runtimeapi.Container, error)
+	Runtime() runtimeapi.RuntimeServiceClient
 }
 
 // CRIRuntime makes a Runtime of a CRI client.
@@ -56,4 +59,20 @@ func (r CRIRuntime) List(ctx context.Context) (Listing, error) {
 		})
 	}
 	return l, nil
+}
+
+// PID implements Runtime. containerd and CRI-O put it into the verbose status
+// as JSON.
+func (r CRIRuntime) PID(ctx context.Context, containerID string) (int, error) {
+	st, err := r.Lister.Runtime().ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: containerID, Verbose: true})
+	if err != nil {
+		return 0, fmt.Errorf("status of container %s: %w", containerID, err)
+	}
+	var info struct {
+		PID int `json:"pid"`
+	}
+	if err := json.Unmarshal([]byte(st.GetInfo()["info"]), &info); err != nil {
+		return 0, fmt.Errorf("verbose status of container %s: %w", containerID, err)
+	}
+	return info.PID, nil
 }

@@ -191,7 +191,7 @@ func (s *Store) mergeContainers(l Listing) {
 		}
 		entry := &containerEntry{Container: c, seen: l.Started}
 		if ok {
-			entry.OOMScoreAdj, entry.MemoryLimit = old.OOMScoreAdj, old.MemoryLimit
+			entry.OOMScoreAdj, entry.MemoryLimit, entry.Cgroup = old.OOMScoreAdj, old.MemoryLimit, old.Cgroup
 		}
 		s.containers[c.ID] = entry
 	}
@@ -244,6 +244,8 @@ type Recovered struct {
 	ContainerID string
 	OOMScoreAdj int64
 	MemoryLimit int64 // bytes, 0 = none
+	// Cgroup is set when it was found through a process of the container.
+	Cgroup string
 }
 
 // ApplyRecovered fills in numbers of containers that were only listed.
@@ -254,9 +256,16 @@ func (s *Store) ApplyRecovered(rs []Recovered) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range rs {
-		if c, ok := s.containers[r.ContainerID]; ok && c.OOMScoreAdj == nil {
+		c, ok := s.containers[r.ContainerID]
+		if !ok {
+			continue
+		}
+		if c.OOMScoreAdj == nil {
 			adj, limit := r.OOMScoreAdj, r.MemoryLimit
 			c.OOMScoreAdj, c.MemoryLimit = &adj, &limit
+		}
+		if r.Cgroup != "" {
+			c.Cgroup = r.Cgroup
 		}
 	}
 	s.publish()
@@ -361,4 +370,13 @@ func (s *Store) Wanted(uid string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.wanted[uid]
+}
+
+// InTree says whether the last walk of the cgroup tree found this pod at this
+// path.
+func (s *Store) InTree(uid, path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.tree[uid]
+	return ok && p.Path == path
 }

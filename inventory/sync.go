@@ -15,6 +15,8 @@ import (
 type Runtime interface {
 	// List calls ListPodSandbox and ListContainers once each.
 	List(ctx context.Context) (Listing, error)
+	// PID asks for the process of one container; 0 when it has none.
+	PID(ctx context.Context, containerID string) (int, error)
 }
 
 // Tree finds pods and numbers in the cgroup tree and /proc.
@@ -24,6 +26,10 @@ type Tree interface {
 	// Recover reads oom_score_adj and memory limit of a container that was
 	// only listed; ok is false when its cgroup cannot be found.
 	Recover(podCgroup string, c Container) (r Recovered, ok bool)
+	// Container says whether the container's cgroup can be found by its name.
+	Container(podCgroup, containerID string) (path string, ok bool)
+	// CgroupOf is the memory cgroup a process is in.
+	CgroupOf(pid int) (path string, err error)
 }
 
 const (
@@ -36,6 +42,9 @@ const (
 	// a struggling runtime is not burdened further (bugs.md B90).
 	slowList       = time.Second
 	slowListFactor = 10
+	// askPerSecond bounds the calls for single containers (bugs.md B82).
+	askPerSecond = 20
+	askTimeout   = 2 * time.Second
 )
 
 // Syncer keeps a Store in step with the runtime and the cgroup tree.
@@ -47,6 +56,7 @@ type Syncer struct {
 	clock   func() time.Time
 	dirty   chan struct{}
 	changed chan struct{}
+	asked   map[string]int // containers whose process was asked for; Run's own
 
 	mu    sync.Mutex
 	state SyncState
@@ -65,7 +75,7 @@ type SyncState struct {
 func NewSyncer(store *Store, runtime Runtime, tree Tree, clock func() time.Time, log logrus.FieldLogger) *Syncer {
 	return &Syncer{
 		store: store, runtime: runtime, tree: tree, clock: clock, log: log,
-		dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1), asked: map[string]int{},
 	}
 }
 
@@ -117,6 +127,7 @@ func (s *Syncer) Run(ctx context.Context) {
 			if s.walk() {
 				s.MarkDirty()
 			}
+			s.locate(ctx)
 			continue
 		case <-s.dirty:
 			if wait := notBefore.Sub(s.clock()); wait > 0 {
@@ -196,6 +207,62 @@ func (s *Syncer) recover() {
 		}
 	}
 	s.store.ApplyRecovered(found)
+}
+
+// locate finds the cgroups of containers that are not below their pod's: their
+// runtime is asked for a process, a few times per container at most.
+func (s *Syncer) locate(ctx context.Context) {
+	const triesPerContainer = 5
+	var found []Recovered
+	budget := askPerSecond
+	present := map[string]bool{}
+	for _, p := range s.store.Snapshot().Pods {
+		for _, c := range p.Containers {
+			present[c.ID] = true
+			if !c.Running || c.Cgroup != "" || s.asked[c.ID] >= triesPerContainer || p.OwnCgroup && s.inTree(p) {
+				continue
+			}
+			if _, ok := s.tree.Container(p.Cgroup, c.ID); ok {
+				continue
+			}
+			if budget--; budget < 0 {
+				break
+			}
+			s.asked[c.ID]++
+			if r, ok := s.ask(ctx, c); ok {
+				found = append(found, r)
+			}
+		}
+	}
+	for id := range s.asked {
+		if !present[id] {
+			delete(s.asked, id)
+		}
+	}
+	s.store.ApplyRecovered(found)
+	if len(found) > 0 {
+		signal(s.changed)
+	}
+}
+
+// inTree says whether the pod's own cgroup is really there.
+func (s *Syncer) inTree(p *Pod) bool { return s.store.InTree(p.UID, p.Cgroup) }
+
+func (s *Syncer) ask(ctx context.Context, c Container) (Recovered, bool) {
+	actx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	pid, err := s.runtime.PID(actx, c.ID)
+	if err != nil || pid == 0 {
+		return Recovered{}, false
+	}
+	path, err := s.tree.CgroupOf(pid)
+	if err != nil {
+		return Recovered{}, false
+	}
+	c.Cgroup = path
+	r, ok := s.tree.Recover("", c)
+	r.ContainerID, r.Cgroup = c.ID, path
+	return r, ok
 }
 
 // walk reads the pods' cgroup tree and says whether it holds surprises.

@@ -65,7 +65,7 @@ func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldL
 	defer wg.Wait()
 	defer stop()
 
-	ledger, err := openLedger(rest, &wg, cfg, writer, log)
+	ledger, err := openLedger(cfg, writer, log)
 	if err != nil {
 		log.WithError(err).Error("no ledger: kills and holds go on, history and back-offs are not kept over a restart")
 	} else {
@@ -91,6 +91,7 @@ func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldL
 	}
 	if ledger != nil {
 		parts.Ledger = ledger
+		parts.Copier = holds.NewCopier(writer, ledger, log)
 	}
 	engine, err := eviction.New(set, parts)
 	if err != nil {
@@ -121,8 +122,8 @@ func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldL
 	return engine.Run(ctx)
 }
 
-// openLedger opens the ledger and copies the holds file to it until ctx ends.
-func openLedger(ctx context.Context, wg *sync.WaitGroup, cfg config.Config, w *holds.Writer, log logrus.FieldLogger) (*holds.Ledger, error) {
+// openLedger opens the ledger.
+func openLedger(cfg config.Config, w *holds.Writer, log logrus.FieldLogger) (*holds.Ledger, error) {
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("stateDir: %w", err)
 	}
@@ -138,8 +139,6 @@ func openLedger(ctx context.Context, wg *sync.WaitGroup, cfg config.Config, w *h
 			log.WithError(err).Warn("decision numbers may repeat those of the ledger")
 		}
 	}
-	copier := holds.NewCopier(w, ledger, log)
-	wg.Go(func() { copier.Run(ctx) })
 	return ledger, nil
 }
 

@@ -95,9 +95,15 @@ func (n *node) meminfo() cgroupfs.Meminfo {
 	return m
 }
 
-// margin is how much has to be allocated until the threshold is crossed: enough
-// that a compiler or two beside the test do not cross it.
-const margin = 1536 * mi
+const (
+	// margin is how much has to be allocated until the threshold is crossed:
+	// enough that a compiler or two beside the test do not cross it.
+	margin = 2048 * mi
+	// ballast is the part of it that an innocent pod holds, inside its request.
+	// When it ends there is room for the hog again; alone, a hog that caused the
+	// pressure would not fit and stays held (design §10).
+	ballastSize = 1280 * mi
+)
 
 // threshold returns a hard threshold that margin bytes of allocation cross, so
 // that pressure is real and shortage is not.
@@ -109,11 +115,44 @@ func (n *node) threshold() uint64 {
 // hogArgs allocate well past the margin, at most a quarter of what is there.
 func (n *node) hogArgs(more ...string) []string {
 	m := n.meminfo()
-	total := min(margin*2, m.MemAvailable/4)
-	if total < margin+256*mi {
-		n.t.Skipf("needs %d MiB of free memory for a hog of at most a quarter of it", 4*(margin+256*mi)/mi)
+	total := min(margin*5/4, m.MemAvailable/4)
+	if total < margin {
+		n.t.Fatalf("needs %d MiB of free memory for a hog of at most a quarter of it, has %d", 4*margin/mi, m.MemAvailable/mi)
 	}
 	return append([]string{"alloc", "--total", fmt.Sprintf("%dMi", total/mi), "--rate", "500Mi"}, more...)
+}
+
+// ballast starts a pod that fills a part of the margin and stays inside its
+// request.
+func (n *node) ballast(rt runtimeapi.RuntimeServiceClient) lab.Running {
+	n.t.Helper()
+	args := []string{"alloc", "--total", fmt.Sprintf("%dMi", ballastSize/mi), "--rate", "1000Mi"}
+	before := n.meminfo().MemAvailable
+	r := n.run(rt, n.pod("ballast", "Guaranteed", 2*ballastSize, args...))
+	eventually(n.t, "ballast filled", 60*time.Second, func() bool {
+		return before-min(before, n.meminfo().MemAvailable) > ballastSize*9/10
+	})
+	return r
+}
+
+// remove ends a pod as kubelet would.
+func (n *node) remove(r lab.Running) {
+	n.t.Helper()
+	if err := lab.RemovePod(patience(n.t), n.direct, r.SandboxID); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// again is the spec of the pod's next start: a new sandbox and new containers.
+func again(spec lab.PodSpec, args ...string) lab.PodSpec {
+	spec.Attempt++
+	spec.Containers = append([]lab.ContainerSpec{}, spec.Containers...)
+	for i := range spec.Containers {
+		if len(args) > 0 {
+			spec.Containers[i].Args = args
+		}
+	}
+	return spec
 }
 
 // pod makes a spec with kubelet's cgroup parent and oom_score_adj.
@@ -222,7 +261,9 @@ func (d *daemon) waitReady() {
 	})
 }
 
-func (d *daemon) admin() *admin.Client { return adminClient(d.n.t, filepath.Join(d.n.dir, "admin.sock")) }
+func (d *daemon) admin() *admin.Client {
+	return adminClient(d.n.t, filepath.Join(d.n.dir, "admin.sock"))
+}
 
 // kill9 ends the process as a crash would.
 func (d *daemon) kill9() {
