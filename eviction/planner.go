@@ -62,6 +62,7 @@ type openPod struct {
 	inode   uint64
 	// foreign are the processes found at checkedAt.
 	foreign   []string
+	unread    bool // the processes could not be read
 	checkedAt time.Time
 	inactive  uint64
 	volumes   uint64
@@ -152,6 +153,8 @@ func (pl *planner) noDirect(p *inventory.Pod, o *openPod) string {
 		return fmt.Sprintf("cgroup %q is not there", p.Cgroup)
 	case len(o.foreign) > 0:
 		return "its cgroup holds " + o.foreign[0]
+	case o.unread:
+		return "the processes in its cgroup could not be read"
 	}
 	return ""
 }
@@ -252,10 +255,11 @@ func (pl *planner) openOne(p *inventory.Pod, o *openPod, name string) bool {
 
 // look searches the pod's cgroups for processes that are not the pod's.
 func (pl *planner) look(p *inventory.Pod, o *openPod) {
-	o.foreign = nil
+	o.foreign, o.unread = nil, false
 	for _, c := range o.cgroups {
 		names, err := pl.cgroups.Foreign(c)
 		if err != nil && !errors.Is(err, cgroupfs.ErrGone) && !errors.Is(err, fs.ErrNotExist) {
+			o.unread = true
 			pl.sayOnce(p, fmt.Errorf("processes of cgroup %s: %w", o.path, err))
 		}
 		o.foreign = append(o.foreign, names...)

@@ -11,6 +11,7 @@ const (
 	EventDirty            = "dirty" // events were lost or the runtime was away: list anew
 	EventRunBegin         = "runBegin"
 	EventRunEnd           = "runEnd"
+	EventRunRefused       = "runRefused" // a held pod asked for a sandbox: it is still there
 	EventCreateBegin      = "createBegin"
 	EventCreateEnd        = "createEnd"
 	EventPullBegin        = "pullBegin"

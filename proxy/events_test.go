@@ -163,7 +163,9 @@ func TestFailedCallsTellTheirEndOnly(t *testing.T) {
 	}
 }
 
-func TestRefusedCallsTellNothing(t *testing.T) {
+// A refused start of a sandbox tells that the pod is still wanted; nothing else
+// of a refused call is told, because nothing else happened.
+func TestRefusedCallsTellThatThePodIsWanted(t *testing.T) {
 	r := newRig(t, nil)
 	events := r.subscribeTo()
 	r.hold("uid-1", holds.Killed, time.Now())
@@ -171,7 +173,10 @@ func TestRefusedCallsTellNothing(t *testing.T) {
 	if _, err := r.cri().StopPodSandbox(r.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: "s"}); err != nil {
 		t.Fatal(err)
 	}
-	r.want(events, EventSandboxStopped)
+	got := r.want(events, EventRunRefused, EventSandboxStopped)
+	if got[0].Pod == nil || got[0].Pod.UID != "uid-1" {
+		t.Errorf("refused: %+v", got[0])
+	}
 }
 
 // The hold appears while the runtime is starting the sandbox: the call cannot be

@@ -68,6 +68,9 @@ func (t *tap) request(f *frame) (refused error) {
 			refused = refusal(rec)
 			t.p.opts.Log.WithField("method", t.method).WithField("pod", rec.Namespace+"/"+rec.Name).
 				WithField("uid", rec.UID).WithField("decision", rec.ID).Info("refused: the pod is held")
+			if begin == EventRunBegin {
+				t.publish(EventRunRefused)
+			}
 			return nil
 		}
 		if begin != "" {

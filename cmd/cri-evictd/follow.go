@@ -64,7 +64,7 @@ func inventoryEvent(e proxy.Event) (inventory.Event, bool) {
 	switch e.Type {
 	case proxy.EventHello, proxy.EventDirty:
 		out.Type = inventory.Dirty
-	case proxy.EventRunBegin:
+	case proxy.EventRunBegin, proxy.EventRunRefused:
 		out.Type = inventory.SandboxWanted
 		return out, out.Pod.UID != ""
 	case proxy.EventSandboxStarted:
