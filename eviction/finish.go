@@ -36,14 +36,18 @@ func (e *Engine) finish(ctx context.Context, d *Decision, outcome string) {
 	settled := e.clock()
 	report.Kill = killReport(d, settled, tries)
 	if ctx.Err() != nil && !ok {
-		<-stopDone
+		if err := <-stopDone; err != nil {
+			log.WithError(err).Debug("interrupted before the runtime had stopped the victim")
+		}
 		return // the hold stands; the next start resumes
 	}
 	if !ok {
 		e.giveUp(log, d, report, tries)
 		d.kill.advance(killAbandoned)
 		cancelStop()
-		<-stopDone
+		if err := <-stopDone; err != nil {
+			log.WithError(err).Warn("the runtime could not stop it either")
+		}
 		return
 	}
 	e.noteKilled(d, settled)
@@ -77,7 +81,7 @@ func (e *Engine) announce(log *logrus.Entry, d *Decision) {
 	if err := d.kill.intentErr; err != nil {
 		log.WithError(err).Error("the hold could not be written: kubelet may start this pod again at once")
 	}
-	if err := d.kill.killErr; err != nil {
+	if err := d.kill.err(); err != nil {
 		log.WithError(err).Error("the direct kill failed; it is repeated, and the runtime is asked as well")
 	}
 	if d.kill.fallback.Load() {
@@ -224,8 +228,8 @@ func killReport(d *Decision, settled time.Time, tries int) *KillReport {
 	if d.kill.intentErr != nil {
 		k.HoldError = d.kill.intentErr.Error()
 	}
-	if d.kill.killErr != nil {
-		k.KillError = d.kill.killErr.Error()
+	if err := d.kill.err(); err != nil {
+		k.KillError = err.Error()
 	}
 	return k
 }

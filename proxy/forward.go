@@ -122,7 +122,7 @@ func (p *Proxy) exchange(ctx context.Context, c *call, t *tap, first *frame, met
 			} else if errors.Is(context.Cause(ctx), errDraining) {
 				return p.localError(ctx, err)
 			}
-			err, trailer := statusForCaller(err, cs.Trailer())
+			trailer, err := statusForCaller(err, cs.Trailer())
 			ss.SetTrailer(trailer)
 			return err
 		}

@@ -52,7 +52,7 @@ func contentSubtype(md metadata.MD) string {
 // statusForCaller turns the end of an upstream call into what our handler
 // returns and the trailers it sets. The details travel as the very bytes the
 // runtime sent, in the trailer: gRPC would encode them anew from the status.
-func statusForCaller(err error, upstream metadata.MD) (error, metadata.MD) {
+func statusForCaller(err error, upstream metadata.MD) (metadata.MD, error) {
 	st := status.Convert(err)
 	trailer := endToEnd(upstream)
 	raw := trailer.Get(detailsHeader)
@@ -63,12 +63,12 @@ func statusForCaller(err error, upstream metadata.MD) (error, metadata.MD) {
 		raw = nil
 	}
 	if err == nil {
-		return nil, trailer
+		return trailer, nil
 	}
 	if len(raw) == 0 && len(st.Proto().GetDetails()) > 0 {
-		return err, trailer // made on this side, not received
+		return trailer, err // made on this side, not received
 	}
-	return status.Error(st.Code(), st.Message()), trailer
+	return trailer, status.Error(st.Code(), st.Message())
 }
 
 // sameCode tells whether raw, if it is a google.rpc.Status at all, has this code.

@@ -72,7 +72,7 @@ func (c cache) unit(ctx context.Context, name string, want []string, fill func(c
 	if err != nil {
 		return "", fmt.Errorf("lab: cache unit %q: %w", name, err)
 	}
-	defer os.RemoveAll(part) //nolint:errcheck // the next builder removes it
+	defer func() { _ = os.RemoveAll(part) }() // the next builder removes it
 	start := time.Now()
 	fmt.Fprintf(c.log, "lab: %s: getting it (cache: %s)\n", name, c.root)
 	if err := fill(ctx, part); err != nil {
@@ -104,10 +104,10 @@ func (c cache) lock(ctx context.Context, name string) (unlock func(), err error)
 	for said := false; ; {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { f.Close() }, nil //nolint:errcheck // releases the lock
+			return func() { _ = f.Close() }, nil // releases the lock
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close() //nolint:errcheck // nothing was written
+			_ = f.Close() // nothing was written
 			return nil, fmt.Errorf("lab: lock %s: %w", path, err)
 		}
 		if !said {
@@ -116,7 +116,7 @@ func (c cache) lock(ctx context.Context, name string) (unlock func(), err error)
 		}
 		select {
 		case <-ctx.Done():
-			f.Close() //nolint:errcheck // nothing was written
+			_ = f.Close() // nothing was written
 			return nil, fmt.Errorf("lab: waiting for another process to build %s: %w", name, ctx.Err())
 		case <-tick.C:
 		}

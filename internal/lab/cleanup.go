@@ -56,7 +56,7 @@ func (c *Containerd) stopPods() {
 	if err != nil {
 		return
 	}
-	defer conn.Close() //nolint:errcheck // only used here
+	defer func() { _ = conn.Close() }() // only used here
 	rt := runtimeapi.NewRuntimeServiceClient(conn)
 	list, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {

@@ -132,10 +132,10 @@ func (c *Containerd) launch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
-	defer logFile.Close() //nolint:errcheck // containerd has its own descriptor
+	defer func() { _ = logFile.Close() }() // containerd has its own descriptor
 
 	// Not bound to ctx: it has to survive a cancelled test until Cleanup.
-	cmd := exec.Command(c.opts.Tools.Containerd, "--config", c.layout.config()) //nolint:noctx // see above
+	cmd := exec.Command(c.opts.Tools.Containerd, "--config", c.layout.config()) // see above
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.Dir = c.layout.dir
 	// A small environment, so that no CONTAINERD_ or OTEL_ variable of the
@@ -152,7 +152,7 @@ func (c *Containerd) launch(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		cmd.Wait() //nolint:errcheck // how it ended is in its log
+		_ = cmd.Wait() // how it ended is in its log
 	}()
 	c.mu.Lock()
 	c.cmd, c.done = cmd, done
@@ -166,7 +166,7 @@ func (c *Containerd) awaitReady(ctx context.Context, done <-chan struct{}) error
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // only used here
+	defer func() { _ = conn.Close() }() // only used here
 	rt := runtimeapi.NewRuntimeServiceClient(conn)
 	return c.await(ctx, done, "CRI to answer", func(ctx context.Context) error {
 		if _, err := rt.Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
@@ -231,7 +231,7 @@ func (c *Containerd) importImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // only used here
+	defer func() { _ = conn.Close() }() // only used here
 	client := runtimeapi.NewImageServiceClient(conn)
 	for _, img := range labImages() {
 		err := c.await(ctx, c.exited(), "image "+img.name, func(ctx context.Context) error {

@@ -83,7 +83,7 @@ func runtimeClient(t *testing.T, c *Containerd) runtimeapi.RuntimeServiceClient 
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() }) //nolint:errcheck // the test is over
+	t.Cleanup(func() { _ = conn.Close() }) // the test is over
 	return runtimeapi.NewRuntimeServiceClient(conn)
 }
 

@@ -118,7 +118,7 @@ func OOMScoreAdj(qos string, request, memTotal int64) int64 {
 // NewUID returns a pod UID nobody has used yet (a random version 4 UUID).
 func NewUID() string {
 	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // never fails, see crypto/rand
+	rand.Read(b[:]) // never fails, see crypto/rand
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])

@@ -125,7 +125,7 @@ func mountsOf(pid int) []*mountinfo.Info {
 	if err != nil {
 		return nil // ended, or a kernel thread
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer func() { _ = f.Close() }() // read only
 	infos, err := mountinfo.GetMountsFromReader(f, func(m *mountinfo.Info) (skip, stop bool) {
 		return m.Mountpoint != "/", false
 	})
@@ -201,7 +201,7 @@ func (id identity) killOnce(found []process, deadline time.Time) error {
 	held := map[int]int{} // pid → pidfd
 	defer func() {
 		for _, fd := range held {
-			unix.Close(fd) //nolint:errcheck // a pidfd
+			_ = unix.Close(fd) // a pidfd
 		}
 	}()
 	for _, p := range found {

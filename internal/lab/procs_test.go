@@ -99,8 +99,8 @@ func TestLeftoversOfAStranger(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		cmd.Process.Kill() //nolint:errcheck // it may have ended
-		cmd.Wait()         //nolint:errcheck // it was killed
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()         // it was killed
 	}()
 	waitFor(t, "cat to have started", func() bool {
 		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "cmdline"))

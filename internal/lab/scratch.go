@@ -39,8 +39,8 @@ func NewScratch() (dir string, remove func(), err error) {
 		return "", nil, errors.Join(fmt.Errorf("lab: scratch folder: %w", err), os.RemoveAll(dir))
 	}
 	remove = func() {
-		removeScratch(dir) //nolint:errcheck // the next NewScratch tries again
-		lock.Close()       //nolint:errcheck // releases the lock
+		_ = removeScratch(dir) // the next NewScratch tries again
+		_ = lock.Close()       // releases the lock
 	}
 	return dir, remove, nil
 }
@@ -73,7 +73,7 @@ func lockScratch(dir string) (*os.File, error) {
 		err = os.Rename(draft, filepath.Join(dir, scratchLock))
 	}
 	if err != nil {
-		f.Close() //nolint:errcheck // it is thrown away
+		_ = f.Close() // it is thrown away
 		return nil, err
 	}
 	return f, nil
@@ -95,9 +95,9 @@ func sweepStale(base string) {
 			continue // being made or removed, or not from us
 		}
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			removeScratch(dir) //nolint:errcheck // see above
+			_ = removeScratch(dir) // the next NewScratch tries again
 		}
-		f.Close() //nolint:errcheck // releases the lock
+		_ = f.Close() // releases the lock
 	}
 }
 

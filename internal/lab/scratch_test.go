@@ -87,7 +87,7 @@ func TestNewScratchSweepsTheKilled(t *testing.T) {
 		t.Skip("needs root: runs containerd and containers")
 	}
 	t.Setenv("TMPDIR", shortDir(t))
-	cmd := exec.Command(os.Args[0], "-test.run=^TestScratchChild$", "-test.v") //nolint:noctx // killed below
+	cmd := exec.Command(os.Args[0], "-test.run=^TestScratchChild$", "-test.v") // killed below
 	cmd.Env = append(os.Environ(), childEnv+"=1")
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
@@ -108,7 +108,7 @@ func TestNewScratchSweepsTheKilled(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Error(err)
 	}
-	cmd.Wait() //nolint:errcheck // it was killed
+	_ = cmd.Wait() // it was killed
 	if dir == "" {
 		t.Fatal("the child has not come up")
 	}
@@ -146,6 +146,6 @@ func TestScratchChild(t *testing.T) {
 	}
 	root := "/" + filepath.Base(dir)
 	runAll(t, runtimeClient(t, c), testPods(root)[1:2])
-	os.Stdout.WriteString("child runs in " + dir + " " + root + "\n") //nolint:errcheck // the parent will time out
-	select {}                                                         // until killed
+	_, _ = os.Stdout.WriteString("child runs in " + dir + " " + root + "\n") // the parent will time out
+	select {}                                                                // until killed
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -82,7 +83,7 @@ func TestPacerStepsCoverTheTotal(t *testing.T) {
 	if err != nil || at != 1<<20 {
 		t.Errorf("ended at %d, %v; want %d", at, err, 1<<20)
 	}
-	if err := p.run(func(int64, int64) error { return errEnded }); err != errEnded { //nolint:errorlint // it is that very value
+	if err := p.run(func(int64, int64) error { return errEnded }); !errors.Is(err, errEnded) {
 		t.Errorf("run: %v; want the step's error", err)
 	}
 }

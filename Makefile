@@ -1,0 +1,92 @@
+# cri-evictd. `make` alone lists what there is.
+
+GO      ?= go
+BIN     := bin/cri-evictd
+VERSION ?=
+LDFLAGS := -s -w $(if $(VERSION),-X main.release=$(VERSION))
+# Packages that start containers run alone, after the others: they measure the
+# machine's memory.
+LAB     := ./internal/lab/... ./test/...
+CACHE   ?= $(or $(CRI_EVICTD_CACHE),$(XDG_CACHE_HOME),$(HOME)/.cache)/cri-evictd-lint
+FUZZTIME ?= 3s
+
+ERRCHECK    := github.com/kisielk/errcheck@v1.30.0
+ERRORLINT   := github.com/polyfloyd/go-errorlint@v1.8.0
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+LINTERS     := $(CACHE)/errcheck-v1.30.0 $(CACHE)/go-errorlint-v1.8.0 $(CACHE)/staticcheck-v0.8.2
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: build
+build: ## build the binary at bin/cri-evictd
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/cri-evictd
+
+.PHONY: demo
+demo: build ## show the main job on a real containerd (root, Debian, 6 GiB of available memory, 1 to 3 minutes)
+	$(GO) run ./internal/lab/demo -binary $(BIN)
+
+.PHONY: test
+test: test-unit test-lab ## run every test with the race detector (as root all of them, else those that need root are skipped and say so)
+
+.PHONY: test-unit
+test-unit: ## run the tests that start no container
+	$(GO) test -race $$($(GO) list ./... | grep -vE '/(internal/lab|test)(/|$$)')
+
+.PHONY: test-lab
+test-lab: ## run the tests on real containerd 1.6 and 2.4 (root)
+	$(GO) test -race -p 1 -timeout 30m $(LAB)
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (3s)
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "fuzz $$pkg $$f"; \
+	    $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg >/tmp/evictd-fuzz.$$$$ 2>&1 || { cat /tmp/evictd-fuzz.$$$$; rm -f /tmp/evictd-fuzz.$$$$; exit 1; }; \
+	    rm -f /tmp/evictd-fuzz.$$$$; \
+	  done; \
+	done
+
+.PHONY: bench
+bench: build ## measure: reaction to a hog on a real containerd (root), then every Go benchmark
+	$(GO) run ./internal/lab/reaction -binary $(BIN)
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: cover
+cover: ## print test coverage by package, without the containers
+	$(GO) test -cover $$($(GO) list ./... | grep -vE '/(internal/lab|test)(/|$$)')
+
+.PHONY: lint
+lint: $(LINTERS) ## gofmt, vet, errcheck, errorlint, staticcheck, import directions, go.mod, both architectures
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt: $$(gofmt -l $$(git ls-files '*.go'))"; exit 1; }
+	$(GO) vet ./...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./...
+	$(CACHE)/errcheck-v1.30.0 -exclude lint/errcheck.txt ./...
+	$(CACHE)/go-errorlint-v1.8.0 -test=false ./...
+	$(CACHE)/staticcheck-v0.8.2 ./...
+	$(GO) test ./internal/layout
+	$(GO) mod tidy -diff
+
+.PHONY: docs
+docs: ## write the generated pages of docs/
+	$(GO) run ./internal/configdoc > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
+
+.PHONY: clean
+clean: ## remove what was built (not the cache of downloaded programs)
+	rm -rf bin
+
+# Linters are built once per version, outside the work tree.
+$(CACHE)/errcheck-v1.30.0:
+	$(call tool,$(ERRCHECK),errcheck,$@)
+$(CACHE)/go-errorlint-v1.8.0:
+	$(call tool,$(ERRORLINT),go-errorlint,$@)
+$(CACHE)/staticcheck-v0.8.2:
+	$(call tool,$(STATICCHECK),staticcheck,$@)
+
+define tool
+	@mkdir -p $(CACHE)
+	@dir=$$(mktemp -d $(CACHE)/.build.XXXXXX) && GOBIN=$$dir $(GO) install $(1) && mv $$dir/$(2) $(3) && rmdir $$dir
+endef
