@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,11 +33,8 @@ func Fields() []Field {
 	return []Field{
 		{Key: "mode", Default: "enforce", Bounds: "enforce, observe", Doc: "observe decides and explains, and holds and kills nothing",
 			set: func(r *reader, c *Config) {
-				switch m := Mode(r.word(string(c.Mode))); m {
-				case Enforce, Observe:
-					c.Mode = m
-				default:
-					r.fail("must be enforce or observe")
+				if m := r.oneOf(string(Enforce), string(Observe)); m != "" {
+					c.Mode = Mode(m)
 				}
 			}},
 		{Key: "listen", Default: DefaultListen, Unit: "unix endpoint", Bounds: "absolute, at most 107 bytes", Doc: "the CRI socket that kubelet is pointed at",
@@ -57,9 +55,14 @@ func Fields() []Field {
 			set: func(r *reader, c *Config) { r.path(&c.KubeletConfig) }},
 		{Key: "memoryAvailableFrom", Default: "verified", Bounds: "verified, kubelet, kernel", Doc: "the reading memory.available is compared with; verified needs two to agree",
 			set: func(r *reader, c *Config) {
-				f, err := eviction.ParseMemoryAvailableFrom(r.word(c.MemoryAvailableFrom.String()))
+				s, ok := r.word()
+				if !ok {
+					return
+				}
+				f, err := eviction.ParseMemoryAvailableFrom(s)
 				if err != nil {
 					r.fail(err.Error())
+					return
 				}
 				c.MemoryAvailableFrom = f
 			}},
@@ -89,7 +92,7 @@ func Fields() []Field {
 			set: func(r *reader, c *Config) { r.boolean(&c.DecorateStatus) }},
 
 		{Key: "evictionSoft", Default: "none", Unit: "quantity or percentage by signal", Doc: "soft thresholds", Without: later,
-			set: func(r *reader, _ *Config) { r.thresholds(map[eviction.Signal]eviction.Threshold{}, thresholdOf) }},
+			set: func(r *reader, _ *Config) { r.thresholds(map[eviction.Signal]eviction.Threshold{}, softOf) }},
 		{Key: "evictionSoftGracePeriod", Default: "none", Unit: "duration by signal", Doc: "how long a soft threshold must be met", Without: later,
 			set: func(r *reader, _ *Config) { r.durations() }},
 		{Key: "evictionMaxPodGracePeriod", Default: "0", Unit: "seconds", Doc: "longest grace of a soft eviction", Without: later,
@@ -99,13 +102,13 @@ func Fields() []Field {
 		{Key: "imageGCLowThresholdPercent", Default: "80", Unit: "percent", Bounds: "0 to 100", Doc: "image GC ends", Without: later,
 			set: func(r *reader, _ *Config) { r.integer(0, 100) }},
 		{Key: "imageMinimumGCAge", Default: "2m", Unit: "duration", Doc: "younger images stay", Without: later,
-			set: func(r *reader, _ *Config) { var d time.Duration; r.duration(&d, 0, 1<<62) }},
+			set: func(r *reader, _ *Config) { var d time.Duration; r.duration(&d, 0, longest) }},
 		{Key: "imageMaximumGCAge", Default: "0s", Unit: "duration", Doc: "older unused images go", Without: later,
-			set: func(r *reader, _ *Config) { var d time.Duration; r.duration(&d, 0, 1<<62) }},
+			set: func(r *reader, _ *Config) { var d time.Duration; r.duration(&d, 0, longest) }},
 		{Key: "imageAllowList", Default: "none", Unit: "references, prefixes, digests", Doc: "images GC never removes", Without: later,
 			set: func(r *reader, _ *Config) { r.words() }},
 		{Key: "metricsBindAddress", Default: "none in this version", Unit: "host:port", Doc: "metrics", Without: later,
-			set: func(r *reader, _ *Config) { r.word("") }},
+			set: func(r *reader, _ *Config) { r.hostPort() }},
 		{Key: "podLogsDir", Default: "/var/log/pods", Unit: "path", Bounds: "absolute", Doc: "the pods' logs", Without: later,
 			set: func(r *reader, _ *Config) { var s string; r.path(&s) }},
 		{Key: "podsAPISocket", Default: "below kubeletRootDir", Unit: "path", Bounds: "absolute", Doc: "kubelet's Pods API", Without: later,
@@ -113,14 +116,10 @@ func Fields() []Field {
 		{Key: "kubeconfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "access to the API server", Without: later,
 			set: func(r *reader, _ *Config) { var s string; r.path(&s) }},
 		{Key: "nodeName", Default: "the host name", Doc: "this node's name in the cluster", Without: later,
-			set: func(r *reader, _ *Config) { r.word("") }},
+			set: func(r *reader, _ *Config) { r.word() }},
 		{Key: "reportMode", Default: "status", Bounds: "status, evict, delete, none", Doc: "how Kubernetes is told", Without: later,
 			set: func(r *reader, _ *Config) {
-				switch r.word("status") {
-				case "status", "evict", "delete", "none":
-				default:
-					r.fail("must be status, evict, delete or none")
-				}
+				r.oneOf("status", "evict", "delete", "none")
 			}},
 		{Key: "killBudget", Default: "none in this version", Unit: "kills per hour", Bounds: "1 or more", Doc: "then observe only, below the floor excepted", Without: later,
 			set: func(r *reader, _ *Config) { r.integer(1, 1<<31-1) }},
@@ -129,6 +128,15 @@ func Fields() []Field {
 
 // defaultTransition is kubelet's evictionPressureTransitionPeriod.
 const defaultTransition = 5 * time.Minute
+
+// softOf reads a soft threshold: auto is the default of the hard one only.
+func softOf(text string) (eviction.Threshold, error) {
+	t, err := eviction.ParseThreshold(text)
+	if err == nil && t.Auto {
+		return t, errors.New("auto is for evictionHard only; write a quantity such as 1Gi or a percentage such as 10%")
+	}
+	return t, err
+}
 
 func thresholdOf(text string) (eviction.Threshold, error) { return eviction.ParseThreshold(text) }
 
@@ -141,6 +149,9 @@ func reclaimOf(text string) (eviction.Threshold, error) {
 		return eviction.Threshold{Text: text}, nil
 	}
 	t, err := eviction.ParseThreshold(text)
+	if errors.Is(err, eviction.ErrNotPositive) {
+		return t, errors.New("must be 0 or more")
+	}
 	if err == nil && t.Off {
 		return t, fmt.Errorf("a percentage here lies above 0%% and below 100%%; leave the signal out for no minimum")
 	}

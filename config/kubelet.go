@@ -24,6 +24,10 @@ func KubeletMemory(path string) (eviction.Threshold, error) {
 	if err != nil {
 		return eviction.Threshold{}, fmt.Errorf("kubeletConfig: %w", err)
 	}
+	return kubeletMemory(path, b)
+}
+
+func kubeletMemory(path string, b []byte) (eviction.Threshold, error) {
 	var k struct {
 		Kind                         string            `json:"kind"`
 		EvictionHard                 map[string]string `json:"evictionHard"`

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	goyaml "go.yaml.in/yaml/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/cri-evictd/cri-evictd/cri"
@@ -35,7 +36,7 @@ func Load(path string) (Config, error) {
 	if len(b) > maxFile {
 		return Default().complete(), fmt.Errorf("configuration %s: larger than 1 MiB: not a configuration file", path)
 	}
-	c, err := Parse(b)
+	c, err := parse(b, realPath)
 	if err != nil {
 		return c, fmt.Errorf("configuration %s:\n%w", path, err)
 	}
@@ -70,6 +71,11 @@ func mustDefault(s string) cri.Endpoint {
 // Errors with everything that is, and the Config has the defaults in place of
 // what could not be used: good for nothing but to go on forwarding calls.
 func Parse(b []byte) (Config, error) {
+	return parse(b, func(path string) string { return path })
+}
+
+// parse is Parse; real returns the path a socket's path leads to.
+func parse(b []byte, real func(string) string) (Config, error) {
 	c := Default()
 	raw, errs := document(b)
 	if raw == nil && len(errs) > 0 {
@@ -85,7 +91,7 @@ func Parse(b []byte) (Config, error) {
 		}
 		f, ok := known[key]
 		if !ok {
-			errs = append(errs, FieldError{Field: key, Value: show(raw[key]), Want: "unknown key" + suggest(key, known)})
+			errs = append(errs, FieldError{Field: key, Value: show(raw[key]), Want: "unknown key" + suggest(key, slices.Collect(maps.Keys(known)))})
 			continue
 		}
 		if string(raw[key]) == "null" {
@@ -100,8 +106,9 @@ func Parse(b []byte) (Config, error) {
 	if c.ProxySocket.Path == "" {
 		errs = append(errs, FieldError{Field: "proxySocket", Want: "runDir is too long for a socket in it; set proxySocket"})
 	}
-	errs = append(errs, c.conflicts()...)
+	errs = append(errs, c.conflicts(real)...)
 	if len(errs) > 0 {
+		c.untangle(real)
 		return c, errs
 	}
 	return c, nil
@@ -119,12 +126,12 @@ func (c Config) complete() Config {
 
 // document turns YAML into keys with their raw values.
 func document(b []byte) (map[string]json.RawMessage, Errors) {
-	if docs := bytes.Count(append([]byte("\n"), b...), []byte("\n---\n")); docs > 1 {
-		return nil, Errors{{Field: "document", Want: "must be a single YAML document"}}
-	}
 	j, err := yaml.YAMLToJSONStrict(b)
 	if err != nil {
-		return nil, Errors{{Field: "document", Want: "is not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}}
+		return nil, Errors{{Field: "document", Want: "is not valid YAML: " + oneLine(strings.TrimPrefix(err.Error(), "yaml: "))}}
+	}
+	if several(b) {
+		return nil, Errors{{Field: "document", Want: "must be a single YAML document"}}
 	}
 	raw := map[string]json.RawMessage{}
 	if err := json.Unmarshal(j, &raw); err != nil {
@@ -146,8 +153,23 @@ func document(b []byte) (map[string]json.RawMessage, Errors) {
 	return raw, errs
 }
 
+// several says whether something follows the first document: the YAML library
+// would ignore it.
+func several(b []byte) bool {
+	dec := goyaml.NewDecoder(bytes.NewReader(b))
+	var first, next any
+	if dec.Decode(&first) != nil {
+		return false
+	}
+	err := dec.Decode(&next)
+	return !errors.Is(err, io.EOF) && (err != nil || next != nil)
+}
+
+// oneLine makes one line of a message of the YAML library.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
 // conflicts checks values against each other.
-func (c *Config) conflicts() Errors {
+func (c *Config) conflicts(real func(string) string) Errors {
 	var errs Errors
 	sockets := map[string]string{}
 	for _, s := range []struct {
@@ -157,24 +179,42 @@ func (c *Config) conflicts() Errors {
 		if s.e.Path == "" {
 			continue
 		}
-		if other, taken := sockets[s.e.Path]; taken {
+		where := real(s.e.Path)
+		if other, taken := sockets[where]; taken {
 			errs = append(errs, FieldError{Field: s.field, Value: s.e.String(), Want: "must differ from " + other})
 			continue
 		}
-		sockets[s.e.Path] = s.field
+		sockets[where] = s.field
 	}
 	return errs
 }
 
-// suggest names the known key that differs in case only, or that contains the
-// written one.
-func suggest(key string, known map[string]Field) string {
-	for _, k := range slices.Sorted(maps.Keys(known)) {
-		if strings.EqualFold(k, key) {
-			return fmt.Sprintf("; did you mean %s?", k)
+// untangle makes a broken configuration fit for forwarding: the proxy listens
+// and dials at different places, and no other socket of ours is in its way.
+func (c *Config) untangle(real func(string) string) {
+	same := func(a, b cri.Endpoint) bool { return real(a.Path) == real(b.Path) }
+	if same(c.Listen, c.RuntimeEndpoint) {
+		c.Listen = mustDefault(DefaultListen)
+	}
+	if same(c.Listen, c.RuntimeEndpoint) {
+		c.RuntimeEndpoint = mustDefault(DefaultRuntimeEndpoint)
+	}
+	for _, e := range []*cri.Endpoint{&c.AdminSocket, &c.ProxySocket} {
+		if same(*e, c.Listen) || same(*e, c.RuntimeEndpoint) {
+			*e = cri.Endpoint{}
 		}
 	}
-	return ""
+}
+
+// realPath follows symbolic links of the directory, as /var/run is one to /run:
+// listening at the runtime's own address under another name would end in a
+// proxy that forwards to itself.
+func realPath(path string) string {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return path
+	}
+	return filepath.Join(dir, filepath.Base(path))
 }
 
 // show prints a raw value for a message, cut to a readable length.

@@ -2,17 +2,23 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cri-evictd/cri-evictd/cri"
 	"github.com/cri-evictd/cri-evictd/eviction"
 )
+
+// longest bounds durations that have no bound of their own: a hundred years.
+const longest = 100 * 365 * 24 * time.Hour
 
 // reader reads one key's value and collects what is wrong with it.
 type reader struct {
@@ -27,22 +33,33 @@ func (r *reader) failAt(field string, raw json.RawMessage, want string) {
 	*r.errs = append(*r.errs, FieldError{Field: field, Value: show(raw), Want: want})
 }
 
-// word returns the value as a string, or def after noting that it is none.
-func (r *reader) word(def string) string {
-	var s string
-	if err := json.Unmarshal(r.raw, &s); err != nil {
+// word returns the value as a string; ok is false after noting that it is none.
+func (r *reader) word() (s string, ok bool) {
+	if string(r.raw) == "null" || json.Unmarshal(r.raw, &s) != nil {
 		r.fail("must be a string")
-		return def
+		return "", false
 	}
-	return s
+	return s, true
 }
 
-func (r *reader) words() []string {
-	var s []string
+// oneOf returns the value if it is one of the words, otherwise "" after noting
+// that.
+func (r *reader) oneOf(words ...string) string {
+	if s, ok := r.word(); ok {
+		if slices.Contains(words, s) {
+			return s
+		}
+		r.fail("must be one of " + strings.Join(words, ", "))
+	}
+	return ""
+}
+
+func (r *reader) words() (s []string, ok bool) {
 	if err := json.Unmarshal(r.raw, &s); err != nil {
 		r.fail("must be a list of strings")
+		return nil, false
 	}
-	return s
+	return s, true
 }
 
 func (r *reader) boolean(to *bool) {
@@ -59,17 +76,40 @@ func (r *reader) integer(low, high int64) {
 }
 
 func (r *reader) endpoint(to *cri.Endpoint) {
-	e, err := cri.ParseEndpoint(r.field, r.word(""))
-	if err != nil {
-		r.fail(strings.TrimPrefix(err.Error(), r.field+": "))
+	s, ok := r.word()
+	if !ok {
 		return
 	}
-	*to = e
+	e, err := cri.ParseEndpoint(r.field, s)
+	var wrong *cri.EndpointError
+	switch {
+	case errors.As(err, &wrong):
+		r.fail(wrong.Reason)
+	case err != nil:
+		r.fail(err.Error())
+	default:
+		*to = e
+	}
+}
+
+// hostPort checks an address to listen on.
+func (r *reader) hostPort() {
+	s, ok := r.word()
+	if !ok {
+		return
+	}
+	_, port, err := net.SplitHostPort(s)
+	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 {
+		r.fail("must be host:port such as 127.0.0.1:10271")
+	}
 }
 
 func (r *reader) path(to *string) {
-	s := r.word("/")
-	if !filepath.IsAbs(s) {
+	s, ok := r.word()
+	if !ok {
+		return
+	}
+	if !filepath.IsAbs(s) || strings.ContainsRune(s, 0) {
 		r.fail("must be an absolute path")
 		return
 	}
@@ -77,7 +117,11 @@ func (r *reader) path(to *string) {
 }
 
 func (r *reader) duration(to *time.Duration, low, high time.Duration) {
-	d, err := time.ParseDuration(r.word("0s"))
+	s, ok := r.word()
+	if !ok {
+		return
+	}
+	d, err := time.ParseDuration(s)
 	if err != nil || d < low || d > high {
 		r.fail(fmt.Sprintf("must be a duration such as 90s or 5m from %s to %s", low, high))
 		return
@@ -90,7 +134,7 @@ func (r *reader) durations() {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		inner := &reader{field: fmt.Sprintf("%s[%q]", r.field, key), raw: m[key], errs: r.errs}
 		var d time.Duration
-		inner.duration(&d, 0, 1<<62)
+		inner.duration(&d, 0, longest)
 	}
 }
 
@@ -104,19 +148,19 @@ func (r *reader) bySignal() map[string]json.RawMessage {
 	}
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if !slices.Contains(eviction.Signals(), eviction.Signal(key)) {
-			r.failAt(fmt.Sprintf("%s[%q]", r.field, key), m[key], "unknown signal; one of "+signalNames())
+			r.failAt(fmt.Sprintf("%s[%q]", r.field, key), m[key], "unknown signal"+suggest(key, signalNames())+"; one of "+strings.Join(signalNames(), ", "))
 			delete(m, key)
 		}
 	}
 	return m
 }
 
-func signalNames() string {
+func signalNames() []string {
 	var names []string
 	for _, s := range eviction.Signals() {
 		names = append(names, string(s))
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // thresholds reads a mapping of signals to thresholds into to.
@@ -144,6 +188,9 @@ func (r *reader) thresholds(to map[eviction.Signal]eviction.Threshold, parse fun
 
 // scalar accepts a string or a plain number, which YAML makes of 104857600.
 func scalar(raw json.RawMessage) (string, bool) {
+	if string(raw) == "null" {
+		return "", false
+	}
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
 		return s, true
@@ -159,7 +206,10 @@ func scalar(raw json.RawMessage) (string, bool) {
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 func (r *reader) namespaces(to *[]string) {
-	names := r.words()
+	names, ok := r.words()
+	if !ok {
+		return
+	}
 	for _, n := range names {
 		if !dnsLabel.MatchString(n) {
 			r.fail(fmt.Sprintf("%q is not a namespace name", n))
@@ -170,16 +220,22 @@ func (r *reader) namespaces(to *[]string) {
 }
 
 func (r *reader) labels(to *map[string]string) {
-	var m map[string]string
+	var m map[string]*string
 	if err := json.Unmarshal(r.raw, &m); err != nil {
-		r.fail("must be a mapping of label keys to values")
+		r.fail("must be a mapping of label keys to strings; true, false and numbers need quotes")
 		return
 	}
-	for k := range m {
-		if k == "" {
+	out := make(map[string]string, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		switch {
+		case k == "":
 			r.fail("a label key must not be empty")
 			return
+		case m[k] == nil:
+			r.failAt(fmt.Sprintf("%s[%q]", r.field, k), json.RawMessage("null"), `a label needs a value; "" is one`)
+			return
 		}
+		out[k] = *m[k]
 	}
-	*to = m
+	*to = out
 }
