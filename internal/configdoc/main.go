@@ -1,0 +1,95 @@
+// Command configdoc writes docs/configuration.md:
+//
+//	go run ./internal/configdoc > docs/configuration.md
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/cri-evictd/cri-evictd/config"
+	"github.com/cri-evictd/cri-evictd/eviction"
+)
+
+func main() {
+	if err := write(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "configdoc:", err)
+		os.Exit(1)
+	}
+}
+
+// write writes the page.
+func write(out io.Writer) error {
+	var acted, later []config.Field
+	for _, f := range config.Fields() {
+		if f.Without == "" {
+			acted = append(acted, f)
+		} else {
+			later = append(later, f)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, intro, config.DefaultPath, config.APIVersion, config.Kind)
+	table(&b, acted)
+	b.WriteString(thresholds)
+	for _, s := range eviction.Signals() {
+		fmt.Fprintf(&b, "* `%s`\n", s)
+	}
+	b.WriteString(withoutEffect)
+	table(&b, later)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func table(b *strings.Builder, fields []config.Field) {
+	b.WriteString("| key | default | unit | bounds | meaning |\n|---|---|---|---|---|\n")
+	for _, f := range fields {
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", f.Key, cell(f.Default), cell(f.Unit), cell(f.Bounds), cell(f.Doc))
+	}
+}
+
+// cell keeps a text within its cell.
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
+
+const intro = `# Configuration
+
+<!-- Made by go run ./internal/configdoc > docs/configuration.md; a test fails when it is not current. -->
+
+` + "`serve`, `proxy`, `evict` and `check` read one YAML file, `%s` or the one of `--config`. It begins with" + `
+
+` + "```yaml\napiVersion: %s\nkind: %s\n```" + `
+
+No other key is needed. Unknown keys, keys written twice and more than one YAML document are errors, and so is every value
+outside its bounds; all errors are told at once, each with the key, the value and what would be right. ` + "`null`" + ` is as if the
+key were not written. Without the file at the default path the defaults apply.
+
+` + "With a broken file `serve` and `proxy` go on forwarding calls, at the addresses that are right in it and the defaults for the\nothers; nothing is evicted and no hold is enforced until it is corrected. `evict` does not start." + ` ` + "`cri-evictd check`" + ` tells
+what is wrong beforehand.
+
+A socket is written ` + "`unix:///path`, `unix:/path` or `/path`" + `. A duration is written as in ` + "`90s`, `5m`, `1h30m`" + `.
+
+`
+
+const thresholds = `
+## Thresholds
+
+A threshold is a quantity (` + "`500Mi`, `1.5Gi`, `104857600`" + `) or a percentage of the capacity (` + "`5%`, `7.5%`" + `, exact, rounded down),
+and is met when what is available lies strictly below it. ` + "`\"0%\"`" + ` turns the signal off. A signal that is not written keeps
+its default: writing one does not turn the others off, unlike kubelet's evictionHard.
+
+` + "`memory.available: auto`" + ` is the smaller of 10 % of the memory and the largest of 500Mi, 2 % of the memory and
+1.5 x min_free_kbytes + 256Mi; where kubelet's own hard threshold is known (` + "`kubeletConfig`" + `), at least kubelet's plus the larger
+of 100Mi and 10 % of it.
+
+The signals are kubelet's:
+
+`
+
+const withoutEffect = `
+## Without effect in this version
+
+These keys are checked as the others are, and a warning tells that this version does not act on them yet.
+
+`
