@@ -174,7 +174,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	})
 	fast.Go(func() {
 		e.degraded("fallback killer", enterRealtime())
-		fallback(e.stuck)
+		e.killer.takeOver(e.stuck)
 	})
 	slow.Go(func() { e.loop(ctx) })
 

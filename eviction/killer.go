@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -27,16 +28,36 @@ type killer struct {
 	between func()
 }
 
-// carryOut records the intent and kills. A holds file that cannot be written
-// does not stop the kill: the node is in need, and without a hold the worst is
-// that kubelet starts the pod again.
+// carryOut records the intent and kills, unless the fallback did meanwhile.
 func (k *killer) carryOut(d *Decision) {
+	if !d.kill.claimed.CompareAndSwap(false, true) {
+		return
+	}
+	k.hold(d)
+	if k.between != nil {
+		k.between()
+	}
+	pod := d.pod()
+	if pod.NoDirect == "" {
+		for _, c := range pod.cgroups {
+			n, err := c.Kill()
+			d.kill.signalled.Add(int64(max(n, 0)))
+			d.kill.failed(err)
+		}
+	}
+	k.handOver(d)
+}
+
+// hold records the intent. A holds file that cannot be written does not stop
+// the kill: the node is in need, and without a hold the worst is that kubelet
+// starts the pod again.
+func (k *killer) hold(d *Decision) {
 	pod := d.pod()
 	d.ID = k.holds.NextID()
 	if slot, err := k.slot(); err != nil {
 		d.kill.intentErr = err
 	} else {
-		n := holds.Numbers{
+		d.kill.numbers = holds.Numbers{
 			ID:               d.ID,
 			Available:        int64(d.Sample.Kernel),
 			AvailableKubelet: int64(d.Sample.Kubelet),
@@ -45,23 +66,19 @@ func (k *killer) carryOut(d *Decision) {
 			Decided:          d.At.UnixNano(),
 			Frozen:           pod.NoDirect == "" && pod.freezes,
 		}
-		d.kill.intentErr = k.holds.WriteIntent(slot, pod.prepared, &n)
+		d.kill.intentErr = k.holds.WriteIntent(slot, pod.prepared, &d.kill.numbers)
+		if d.kill.intentErr != nil && !errors.Is(d.kill.intentErr, holds.ErrSlot) {
+			k.keep(slot)
+		}
 	}
 	d.kill.intentAt.Store(k.clock().UnixNano())
 	d.kill.advance(killIntent)
-	if k.between != nil {
-		k.between()
-	}
-	if pod.NoDirect == "" {
-		var n int
-		for _, c := range pod.cgroups {
-			m, err := c.Kill()
-			n += max(m, 0)
-			if err != nil {
-				d.kill.killErr = err
-			}
-		}
-		d.kill.signalled.Store(int64(n))
+}
+
+// handOver gives the decision to the slow half, once.
+func (k *killer) handOver(d *Decision) {
+	if !d.kill.handed.CompareAndSwap(false, true) {
+		return
 	}
 	d.kill.sentAt.Store(k.clock().UnixNano())
 	d.kill.advance(killSent)
@@ -76,6 +93,10 @@ func (k *killer) slot() (holds.Slot, error) {
 	}
 	return k.holds.Reserve()
 }
+
+// keep puts a slot back that was not written, or failing writes would use all
+// of them up.
+func (k *killer) keep(s holds.Slot) { k.ready.CompareAndSwap(nil, &s) }
 
 // reserve makes sure that a slot is ready.
 func (k *killer) reserve() error {
@@ -97,16 +118,28 @@ func (k *killer) run(orders <-chan *Decision) {
 	}
 }
 
-// fallback kills by pidfd what a stuck killer thread could not. It never acts
-// before the hold is visible.
-func fallback(stuck <-chan *Decision) {
+// takeOver kills by pidfd what a stuck killer thread could not, until the
+// channel is closed: the victim whose kill hangs, and those queued behind it.
+// It never kills before the hold is visible. The slow half gets the decision
+// from here, so that the victim is verified and recorded although the killer
+// thread may never come back.
+func (k *killer) takeOver(stuck <-chan *Decision) {
 	for d := range stuck {
-		if d.pod().NoDirect != "" {
+		if d.kill.claimed.CompareAndSwap(false, true) {
+			k.hold(d)
+		} else if d.kill.at() < killIntent {
+			// The killer got to it just now: the watchdog starts anew.
+			d.kill.fallback.Store(false)
 			continue
 		}
-		for _, c := range d.pod().cgroups {
-			n, _ := c.KillByPidfd()
-			d.kill.signalled.Add(int64(max(n, 0)))
+		pod := d.pod()
+		if pod.NoDirect == "" {
+			for _, c := range pod.cgroups {
+				n, err := c.KillByPidfd()
+				d.kill.signalled.Add(int64(max(n, 0)))
+				d.kill.failed(err)
+			}
 		}
+		k.handOver(d)
 	}
 }

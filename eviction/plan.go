@@ -152,11 +152,16 @@ type kill struct {
 	sentAt    atomic.Int64 // unix ns
 	intentAt  atomic.Int64 // unix ns
 	signalled atomic.Int64
-	fallback  atomic.Bool
+	fallback  atomic.Bool // the watchdog gave it to the fallback thread
+	claimed   atomic.Bool // by the one thread that writes its hold
+	handed    atomic.Bool // to the slow half, by whichever thread came first
+	// killErr may still be written when the fallback has handed the decision
+	// over and the write that hung comes back.
+	killErr atomic.Pointer[error]
 
-	// Written by the killer before killSent, read afterwards.
+	// Written by the claimer before killIntent, read afterwards.
 	intentErr error
-	killErr   error
+	numbers   holds.Numbers // here, not on the stack, so that no kill allocates
 
 	// The sampler's own.
 	lowest   uint64
@@ -164,6 +169,22 @@ type kill struct {
 }
 
 func (k *kill) at() killState { return killState(k.state.Load()) }
+
+// failed notes an error of the direct kill.
+func (k *kill) failed(err error) {
+	if err != nil {
+		e := err // so that only a failure allocates
+		k.killErr.Store(&e)
+	}
+}
+
+// err is the last error of the direct kill.
+func (k *kill) err() error {
+	if e := k.killErr.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
 
 // advance moves the state forward to s; it never moves it back.
 func (k *kill) advance(s killState) {

@@ -174,9 +174,7 @@ func (e *Engine) resumed(r holds.Record, pod PlanPod, m MemorySample) *Decision 
 		for _, c := range pod.cgroups {
 			n, err := c.Kill()
 			d.kill.signalled.Add(int64(max(n, 0)))
-			if err != nil {
-				d.kill.killErr = err
-			}
+			d.kill.failed(err)
 		}
 	}
 	d.kill.sentAt.Store(now)

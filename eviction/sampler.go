@@ -84,9 +84,6 @@ func (s *Sampler) tick() time.Duration {
 	busy := s.busy(m.At)
 	st := s.core.step(&m, busy)
 	s.publish(&m, &st)
-	if s.inflight != nil && s.inflight.Rules.Observe && !st.verdict.Met {
-		s.inflight = nil
-	}
 	if st.action == decide {
 		s.decide(&m, &st, rules)
 	}
@@ -99,6 +96,8 @@ func (s *Sampler) read(m *MemorySample) bool {
 	if err := s.mem.Read(&s.info); err != nil {
 		s.latest.failures.Add(1)
 		s.latest.failing.Store(true)
+		// What memory did meanwhile is unknown: neither short nor clear.
+		s.latest.lastNotClear.Store(s.clock().UnixNano())
 		s.core.met = 0
 		return false
 	}
@@ -126,7 +125,7 @@ func (s *Sampler) busy(now time.Time) bool {
 	}
 	if d.Rules.Observe {
 		// Nothing was killed, so nothing will change: one line a minute is
-		// enough for as long as the breach lasts.
+		// enough, also where available hovers around the threshold.
 		if now.Sub(d.At) >= observedFor {
 			s.inflight = nil
 		}
@@ -138,14 +137,13 @@ func (s *Sampler) busy(now time.Time) bool {
 		// counts.
 		s.inflight = nil
 		return true
-	case killIntent:
-		sent := time.Unix(0, d.kill.intentAt.Load())
-		if now.Sub(sent) > killWatchdog && d.kill.fallback.CompareAndSwap(false, true) {
-			select {
-			case s.stuck <- d:
-			default:
-			}
+	case killOrdered:
+		// The killer thread may hang in the kill of an earlier victim.
+		if !d.kill.claimed.Load() {
+			s.watch(d, now.Sub(d.At))
 		}
+	case killIntent:
+		s.watch(d, now.Sub(time.Unix(0, d.kill.intentAt.Load())))
 	}
 	if u, known := d.pod().usage(); known {
 		if d.kill.lastFall.IsZero() || u+fallStep <= d.kill.lowest {
@@ -159,6 +157,18 @@ func (s *Sampler) busy(now time.Time) bool {
 		s.inflight = nil
 	}
 	return true
+}
+
+// watch gives a kill that takes too long to the fallback thread, once.
+func (s *Sampler) watch(d *Decision, since time.Duration) {
+	if since <= killWatchdog || !d.kill.fallback.CompareAndSwap(false, true) {
+		return
+	}
+	select {
+	case s.stuck <- d:
+	default:
+		d.kill.fallback.Store(false) // the next tick tries again
+	}
 }
 
 // decide measures every pod of the plan and takes the first by rank.
@@ -197,8 +207,14 @@ func (s *Sampler) decide(m *MemorySample, st *step, rules *Rules) {
 	select {
 	case out <- d:
 	default:
-		// Both threads behind the channel are stuck; a later plan tries again.
-		d.kill.advance(killAbandoned)
+		// The killer thread hangs and its queue is full: the fallback may still
+		// take it. If not, a later plan tries again.
+		if !rules.Observe {
+			s.watch(d, 2*killWatchdog)
+		}
+		if !d.kill.fallback.Load() {
+			d.kill.advance(killAbandoned)
+		}
 	}
 }
 

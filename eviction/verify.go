@@ -109,14 +109,22 @@ func verify(ctx context.Context, d *Decision, clock func() time.Time, stopped fu
 			return false, v.tries
 		case verifyRetry:
 			if pod.NoDirect == "" {
-				for _, c := range pod.cgroups {
-					// The outcome is what the next look shows.
-					if _, err := c.Kill(); err != nil || v.tries > 2 {
-						_, _ = c.KillByPidfd()
-					}
-				}
+				again(d, v.tries)
 			}
 		}
 		timer.Reset(v.pause(now))
+	}
+}
+
+// again repeats a direct kill. Its outcome is what the next look shows.
+func again(d *Decision, tries int) {
+	for _, c := range d.pod().cgroups {
+		// A write that hung once would hang here too, and verifying with it.
+		if !d.kill.fallback.Load() {
+			if _, err := c.Kill(); err == nil && tries <= 2 {
+				continue
+			}
+		}
+		_, _ = c.KillByPidfd()
 	}
 }
