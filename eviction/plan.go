@@ -1,9 +1,11 @@
 package eviction
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
 	"github.com/cri-evictd/cri-evictd/holds"
 	"github.com/cri-evictd/cri-evictd/inventory"
 )
@@ -71,10 +73,10 @@ func (p *PlanPod) usage() (uint64, bool) {
 }
 
 // populated says whether any process of the pod is left; err when that cannot
-// be told.
+// be told. A cgroup can only be removed when it is empty.
 func (p *PlanPod) populated() (bool, error) {
 	for _, c := range p.cgroups {
-		if populated, err := c.Populated(); populated || err != nil {
+		if populated, err := c.Populated(); populated || err != nil && !errors.Is(err, cgroupfs.ErrGone) {
 			return populated, err
 		}
 	}
