@@ -319,6 +319,8 @@ func (e *Engine) publishPlan() {
 	for _, r := range e.holds.Records() {
 		if r.Holds() {
 			in.held[r.UID] = fmt.Sprintf("held: evicted by decision %d", r.ID)
+			// An intent is a kill that the slow half may not know of yet.
+			in.keepOpen[r.UID] = r.State == holds.Intent
 		}
 	}
 	e.mu.Lock()

@@ -50,6 +50,7 @@ type PlanPod struct {
 	CgroupInode uint64
 
 	cgroups    []Cgroup // the pod's, or its containers' when it has none of its own
+	unmeasured bool     // InactiveFile could not be read yet: no numbers
 	freezes    bool     // a direct kill uses the v1 freezer
 	prepared   *holds.Prepared
 	sandboxes  []string
@@ -88,7 +89,7 @@ func (p *PlanPod) populated() (bool, error) {
 func (p *PlanPod) measure(c *Candidate) {
 	*c = p.Candidate
 	u, known := p.usage()
-	c.Known = known
+	c.Known = known && !p.unmeasured
 	c.Usage = u - min(u, p.InactiveFile)
 	c.Gain = c.Usage - min(c.Usage, p.VolumeBytes)
 }

@@ -65,6 +65,7 @@ type openPod struct {
 	unread    bool // the processes could not be read
 	checkedAt time.Time
 	inactive  uint64
+	measured  bool // inactive was read at least once
 	volumes   uint64
 }
 
@@ -116,7 +117,7 @@ func (pl *planner) pod(p *inventory.Pod, running []inventory.Container, in planI
 	o := pl.open(p, in)
 	out := PlanPod{
 		Ref: p.Ref, QoS: p.QoS, Priority: p.Priority, Request: p.Request,
-		InactiveFile: o.inactive, VolumeBytes: o.volumes,
+		InactiveFile: o.inactive, VolumeBytes: o.volumes, unmeasured: !o.measured,
 		CgroupPath: o.path, CgroupInode: o.inode,
 		freezes: pl.cgroups.Freezes(),
 		repeat:  in.repeats[p.UID],
@@ -169,6 +170,9 @@ func (pl *planner) bar(p *inventory.Pod, o *openPod, in planInput) string {
 	if len(o.foreign) > 0 {
 		return "protected: its cgroup holds " + o.foreign[0]
 	}
+	if o.empty() {
+		return "no process of it is left, whatever the runtime says"
+	}
 	return ""
 }
 
@@ -194,6 +198,9 @@ func (pl *planner) prepare(out *PlanPod) {
 func (pl *planner) open(p *inventory.Pod, in planInput) *openPod {
 	members := membersOf(p)
 	o := pl.cache[p.UID]
+	if o != nil && in.keepOpen[p.UID] {
+		return o // a kill is followed through these descriptors
+	}
 	if o == nil || o.path != p.Cgroup || o.own != p.OwnCgroup || !o.direct && (o.partial || o.members != members) || len(o.cgroups) == 0 || o.gone() {
 		if o != nil {
 			o.close()
@@ -206,16 +213,29 @@ func (pl *planner) open(p *inventory.Pod, in planInput) *openPod {
 		o.members, o.checkedAt = members, in.now
 		pl.look(p, o)
 	}
-	if !in.alarm {
-		o.inactive = 0
-		for _, c := range o.cgroups {
-			if n, err := c.InactiveFile(); err == nil {
-				o.inactive += n
-			}
-		}
-		o.volumes = pl.cgroups.MemoryVolumes(p.UID)
+	if !in.alarm || !o.measured {
+		pl.measure(p, o)
 	}
 	return o
+}
+
+// measure reads what is only read in calm times, and once for a pod seen for
+// the first time: without it all its page cache would count as usage. Where a
+// reading fails, the one before stands.
+func (pl *planner) measure(p *inventory.Pod, o *openPod) {
+	var inactive uint64
+	for _, c := range o.cgroups {
+		n, err := c.InactiveFile()
+		if err != nil && !errors.Is(err, cgroupfs.ErrGone) {
+			pl.sayOnce(p, fmt.Errorf("memory.stat of cgroup %s: %w", o.path, err))
+			return
+		}
+		if err == nil {
+			inactive += n
+		}
+	}
+	o.inactive, o.measured = inactive, true
+	o.volumes = pl.cgroups.MemoryVolumes(p.UID)
 }
 
 // openCgroups opens the pod's own cgroup or, for a pod without one, those of its
@@ -279,6 +299,21 @@ func (o *openPod) close() {
 	for _, c := range o.cgroups {
 		_ = c.Close() // read only; nothing can be lost
 	}
+}
+
+// empty says whether the pod's cgroups are there and without a process, as when
+// the runtime lost an exit event (bugs.md B20, B23). What a stop of such a pod
+// would free is page cache.
+func (o *openPod) empty() bool {
+	if len(o.cgroups) == 0 || o.partial {
+		return false
+	}
+	for _, c := range o.cgroups {
+		if populated, err := c.Populated(); populated || err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // gone says whether the cgroup was removed under the descriptor, as when a pod
