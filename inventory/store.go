@@ -32,6 +32,7 @@ type Store struct {
 	containers map[string]*containerEntry
 	tree       map[string]cgroupfs.PodPath // by UID
 	wanted     map[string]time.Time        // by UID
+	listedFrom time.Time                   // when the newest list applied was asked for
 	listedAt   time.Time
 	generation uint64
 }
@@ -42,14 +43,18 @@ type sandboxEntry struct {
 	labels      map[string]string
 	annotations map[string]string
 	seen        time.Time // last event or list that had it
+	stopped     time.Time // stop event
 	gone        time.Time // removal event
+	// endOnly: nothing but its end was told. It is kept because a list that is
+	// on its way may still have it.
+	endOnly bool
 }
 
 type containerEntry struct {
 	Container
-	seen   time.Time
-	gone   time.Time
-	exited time.Time // stop event
+	seen    time.Time
+	gone    time.Time
+	endOnly bool
 }
 
 // Snapshot is the inventory at one moment; immutable.
@@ -86,121 +91,6 @@ func NewStore(opt Options) *Store {
 
 // Snapshot returns the present inventory; the result must not be changed.
 func (s *Store) Snapshot() *Snapshot { return s.current.Load() }
-
-// Apply takes an event of the proxy.
-func (s *Store) Apply(e Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch e.Type {
-	case SandboxWanted:
-		s.wanted[e.Pod.UID] = e.Time
-	case SandboxStarted:
-		s.sandboxes[e.Sandbox.ID] = &sandboxEntry{
-			Sandbox: e.Sandbox, pod: e.Pod, labels: maps.Clone(e.Labels), annotations: maps.Clone(e.Annotations), seen: e.Time,
-		}
-	case SandboxStopped:
-		if b, ok := s.sandboxes[e.Sandbox.ID]; ok {
-			b.Ready, b.seen = false, e.Time
-		}
-		for _, c := range s.containers {
-			if c.SandboxID == e.Sandbox.ID {
-				c.Running, c.exited, c.seen = false, e.Time, e.Time
-			}
-		}
-	case SandboxRemoved:
-		if b, ok := s.sandboxes[e.Sandbox.ID]; ok {
-			b.gone, b.seen = e.Time, e.Time
-		}
-	case ContainerCreated:
-		s.containers[e.Container.ID] = &containerEntry{Container: e.Container, seen: e.Time}
-	case ContainerStopped:
-		if c, ok := s.containers[e.Container.ID]; ok {
-			c.Running, c.exited, c.seen = false, e.Time, e.Time
-		}
-	case ContainerRemoved:
-		if c, ok := s.containers[e.Container.ID]; ok {
-			c.gone, c.seen = e.Time, e.Time
-		}
-	default:
-		return
-	}
-	s.publish()
-}
-
-// ListedSandbox is one entry of ListPodSandbox.
-type ListedSandbox struct {
-	Sandbox
-	Pod         Ref
-	Labels      map[string]string
-	Annotations map[string]string
-}
-
-// Listing is what the runtime's lists said. Started is when the first call was
-// sent: what events told after that moment is newer than the lists.
-type Listing struct {
-	Started    time.Time
-	Finished   time.Time
-	Sandboxes  []ListedSandbox
-	Containers []Container
-}
-
-// ApplyListing merges the runtime's lists: they are the truth for everything
-// that no event touched since they were asked for.
-func (s *Store) ApplyListing(l Listing) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sandboxes := make(map[string]bool, len(l.Sandboxes))
-	for _, b := range l.Sandboxes {
-		sandboxes[b.ID] = true
-		old, ok := s.sandboxes[b.ID]
-		if ok && old.seen.After(l.Started) {
-			continue
-		}
-		entry := &sandboxEntry{Sandbox: b.Sandbox, pod: b.Pod, labels: b.Labels, annotations: b.Annotations, seen: l.Started}
-		if ok && entry.CgroupParent == "" {
-			entry.CgroupParent = old.CgroupParent
-		}
-		s.sandboxes[b.ID] = entry
-	}
-	for id, b := range s.sandboxes {
-		if !sandboxes[id] && !b.seen.After(l.Started) || !b.gone.IsZero() && !b.gone.After(l.Started) {
-			delete(s.sandboxes, id)
-		}
-	}
-	s.mergeContainers(l)
-	s.forgetOldWanted(l.Started)
-	s.listedAt = l.Finished
-	s.publish()
-}
-
-// wantedFor bounds how long an attempt to run a pod without a sandbox is
-// remembered; it exceeds the 2 min after which a pod counts as gone.
-const wantedFor = 15 * time.Minute
-
-func (s *Store) forgetOldWanted(now time.Time) {
-	maps.DeleteFunc(s.wanted, func(_ string, at time.Time) bool { return now.Sub(at) > wantedFor })
-}
-
-func (s *Store) mergeContainers(l Listing) {
-	listed := make(map[string]bool, len(l.Containers))
-	for _, c := range l.Containers {
-		listed[c.ID] = true
-		old, ok := s.containers[c.ID]
-		if ok && old.seen.After(l.Started) {
-			continue
-		}
-		entry := &containerEntry{Container: c, seen: l.Started}
-		if ok {
-			entry.OOMScoreAdj, entry.MemoryLimit, entry.Cgroup = old.OOMScoreAdj, old.MemoryLimit, old.Cgroup
-		}
-		s.containers[c.ID] = entry
-	}
-	for id, c := range s.containers {
-		if !listed[id] && !c.seen.After(l.Started) || !c.gone.IsZero() && !c.gone.After(l.Started) {
-			delete(s.containers, id)
-		}
-	}
-}
 
 // unknownRelist is how often a pod cgroup nobody knows leads to a new list.
 const unknownRelist = 10 * time.Second
@@ -277,7 +167,7 @@ func (s *Store) publish() {
 	snap := &Snapshot{Generation: s.generation, ListedAt: s.listedAt, byUID: map[string]*Pod{}}
 	parents := map[string]map[string]bool{} // cgroup → UIDs that name it
 	for _, b := range s.sandboxes {
-		if !b.gone.IsZero() {
+		if !b.gone.IsZero() || b.endOnly {
 			continue
 		}
 		p, ok := snap.byUID[b.pod.UID]
@@ -296,7 +186,7 @@ func (s *Store) publish() {
 	}
 	for _, c := range s.containers {
 		b, ok := s.sandboxes[c.SandboxID]
-		if !ok || !c.gone.IsZero() || !b.gone.IsZero() {
+		if !ok || !c.gone.IsZero() || !b.gone.IsZero() || c.endOnly || b.endOnly {
 			continue
 		}
 		p := snap.byUID[b.pod.UID]
