@@ -28,20 +28,25 @@ const nodeCriticalOOMScoreAdj = -997
 // (Kubernetes 1.37, pkg/kubelet/qos/policy.go GetContainerOOMScoreAdjust). It
 // returns the largest request, in bytes, that leads to this score, so that an
 // estimate never makes a pod look further over its request than it is; slack
-// is how much smaller the request may be.
+// is how much smaller the request may be. Scores below kubelet's range tell
+// nothing: anything up to the whole memory.
 func requestFromOOMScoreAdj(adj int64, memTotal uint64) (request, slack int64) {
+	const lowest, highest = 3, 999 // what scores are clamped to
 	total := int64(min(memTotal, 1<<62))
-	k := 1000 - min(max(adj, 0), 1000)
-	if k == 0 {
+	thousandths := func(k int64) int64 { return total/1000*k + total%1000*k/1000 }
+	switch {
+	case adj > highest:
 		return 0, 0
+	case adj == highest: // a request of zero is clamped too
+		upper := min(thousandths(2), total)
+		return upper, upper
+	case adj > lowest:
+		lower, upper := thousandths(1000-adj), thousandths(1001-adj)
+		return upper, upper - lower
+	case adj == lowest:
+		return total, total - thousandths(1000-lowest)
 	}
-	upper := total/1000*(k+1) + total%1000*(k+1)/1000
-	lower := total/1000*k + total%1000*k/1000
-	if adj >= 999 { // a request of zero is clamped to 999 too
-		lower = 0
-	}
-	upper = min(upper, total)
-	return upper, upper - lower
+	return total, total
 }
 
 // priorityOf finds the priority: facts, the annotation of a trusted namespace
@@ -98,30 +103,25 @@ func requestOf(p *Pod, f Facts, trusted map[string]bool, memTotal uint64) Value[
 }
 
 // requestOutsideKubepods estimates the request of a pod whose cgroup tells no
-// QoS class, container by container: kubelet's oom_score_adj where it looks like
-// one, otherwise the limit, otherwise nothing was asked for.
+// QoS class, container by container: the limit where there is one, as Kubernetes
+// does when no request is written; kubelet's oom_score_adj where it looks like
+// one; otherwise nothing was asked for.
 func requestOutsideKubepods(p *Pod, memTotal uint64) Value[int64] {
-	v := Value[int64]{Source: FromCRI}
-	known := false
-	for _, c := range p.RunningContainers() {
+	return sumOfContainers(p, false, func(c *Container) (request, slack int64, ok bool) {
 		if c.OOMScoreAdj == nil {
-			continue
+			return 0, 0, false
 		}
-		known = true
 		switch adj := *c.OOMScoreAdj; {
-		case adj >= 3 && adj <= 999 && c.limit() == 0:
-			r, slack := requestFromOOMScoreAdj(adj, memTotal)
-			v.Value += r
-			v.Slack += slack
 		case adj >= 1000:
-		default:
-			v.Value += c.limit()
+			return 0, 0, true
+		case c.limit() > 0:
+			return c.limit(), c.limit(), true // the request may be smaller
+		case adj >= 3:
+			request, slack = requestFromOOMScoreAdj(adj, memTotal)
+			return request, slack, true
 		}
-	}
-	if !known {
-		return Value[int64]{Source: FromDefault}
-	}
-	return v
+		return 0, 0, true
+	})
 }
 
 func (c *Container) limit() int64 {
@@ -131,34 +131,39 @@ func (c *Container) limit() int64 {
 	return max(*c.MemoryLimit, 0)
 }
 
+// guaranteedRequest is the sum of the limits. A container without one belongs to
+// a pod with pod-level resources, whose sum CRI does not tell.
 func guaranteedRequest(p *Pod) Value[int64] {
-	v := Value[int64]{Source: FromCRI, Exact: true}
-	for _, c := range p.RunningContainers() {
-		if c.limit() == 0 {
-			v.Exact = false
-			continue
-		}
-		v.Value += c.limit()
-	}
-	if v.Value == 0 {
-		return Value[int64]{Source: FromDefault}
-	}
-	return v
+	return sumOfContainers(p, true, func(c *Container) (request, slack int64, ok bool) {
+		return c.limit(), 0, c.limit() > 0
+	})
 }
 
 func burstableRequest(p *Pod, memTotal uint64) Value[int64] {
-	v := Value[int64]{Source: FromCRI}
-	known := false
-	for _, c := range p.RunningContainers() {
+	return sumOfContainers(p, false, func(c *Container) (request, slack int64, ok bool) {
 		if c.OOMScoreAdj == nil {
-			continue
+			return 0, 0, false
 		}
-		known = true
-		r, slack := requestFromOOMScoreAdj(*c.OOMScoreAdj, memTotal)
-		v.Value += r
+		request, slack = requestFromOOMScoreAdj(*c.OOMScoreAdj, memTotal)
+		return request, slack, true
+	})
+}
+
+// sumOfContainers adds up what the running containers asked for. One container
+// that tells nothing makes the sum unknown: without its part the pod would look
+// further over its request than it is.
+func sumOfContainers(p *Pod, exact bool, of func(*Container) (request, slack int64, ok bool)) Value[int64] {
+	v := Value[int64]{Source: FromCRI, Exact: exact}
+	running := p.RunningContainers()
+	for i := range running {
+		request, slack, ok := of(&running[i])
+		if !ok {
+			return Value[int64]{Source: FromDefault}
+		}
+		v.Value += request
 		v.Slack += slack
 	}
-	if !known {
+	if len(running) == 0 {
 		return Value[int64]{Source: FromDefault}
 	}
 	return v
