@@ -25,11 +25,12 @@ func run(ctx context.Context, args []string) int {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	binary := flags.String("binary", "bin/cri-evictd", "the cri-evictd to show")
 	version := flags.String("containerd", string(lab.Debian), "containerd to run: 1.6 (Debian's package) or 2.4 (built here, takes minutes the first time)")
+	driver := flags.String("cgroup-driver", "cgroupfs", "cgroupfs or systemd (on a host that systemd runs)")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	begun := time.Now()
-	d := &demo{out: os.Stdout, binary: *binary, version: lab.Version(*version)}
+	d := &demo{out: os.Stdout, binary: *binary, version: lab.Version(*version), systemd: *driver == "systemd"}
 	err := d.play(ctx)
 	left := d.cleanup()
 	switch {

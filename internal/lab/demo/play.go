@@ -38,6 +38,7 @@ type demo struct {
 	out     io.Writer
 	binary  string
 	version lab.Version
+	systemd bool // the systemd cgroup driver
 
 	dir       string
 	removeDir func()
@@ -206,11 +207,10 @@ func (d *demo) restart(ctx context.Context, rt runtimeapi.RuntimeServiceClient, 
 		return fmt.Errorf("the hog was not refused: %v", err)
 	}
 	d.say("  RunPodSandbox: %s: %s", status.Code(err), grpcText(err))
-	r, err := rt.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: hog.running.ContainerIDs[0]})
+	s, err := d.ended(ctx, rt, hog.running.ContainerIDs[0])
 	if err != nil {
 		return err
 	}
-	s := r.GetStatus()
 	d.say("  ContainerStatus: %s, exit code %d, reason %s", s.GetState(), s.GetExitCode(), s.GetReason())
 	d.say("    %s", s.GetMessage())
 	other, err := d.pod(ctx, rt, "hog", "Burstable", 64*mi, "beat")
@@ -219,6 +219,19 @@ func (d *demo) restart(ctx context.Context, rt runtimeapi.RuntimeServiceClient, 
 	}
 	d.say("  a new pod of the same name, UID %s, starts: a hold is for one pod, not for a name", other.spec.UID)
 	return nil
+}
+
+// ended waits until the runtime has noticed the container's end.
+func (d *demo) ended(ctx context.Context, rt runtimeapi.RuntimeServiceClient, id string) (*runtimeapi.ContainerStatus, error) {
+	for end := time.Now().Add(30 * time.Second); ; {
+		r, err := rt.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		if err != nil || r.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED || time.Now().After(end) {
+			return r.GetStatus(), err
+		}
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // release lets the batch job end and waits for the hold to go.
@@ -237,10 +250,8 @@ func (d *demo) release(ctx context.Context, rt runtimeapi.RuntimeServiceClient, 
 		if status.Code(err) != codes.ResourceExhausted || time.Since(begun) > 2*time.Minute {
 			return fmt.Errorf("the hog did not start again: %w", err)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Second):
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
 		}
 	}
 	d.say("  released and started again after %.0f s", time.Since(begun).Seconds())

@@ -29,7 +29,7 @@ func (d *demo) set(ctx context.Context) error {
 	if d.dir, d.removeDir, err = lab.NewScratch(); err != nil {
 		return err
 	}
-	d.ctd, err = lab.StartContainerd(ctx, lab.ContainerdOptions{Tools: tools, Version: d.version, Dir: d.dir, Log: d.out})
+	d.ctd, err = lab.StartContainerd(ctx, lab.ContainerdOptions{Tools: tools, Version: d.version, Dir: d.dir, SystemdCgroup: d.systemd, Log: d.out})
 	if err != nil {
 		return err
 	}
@@ -105,6 +105,9 @@ func (d *demo) pod(ctx context.Context, rt runtimeapi.RuntimeServiceClient, name
 	p := pod{spec: lab.PodSpec{
 		Namespace: "default", Name: name, UID: uid, CgroupParent: lab.QoSParent(qos, uid), Containers: []lab.ContainerSpec{c},
 	}}
+	if d.systemd {
+		p.spec.CgroupParent = lab.QoSSlice(qos, uid)
+	}
 	p.running, err = lab.RunPod(ctx, rt, p.spec)
 	return p, err
 }
