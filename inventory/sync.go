@@ -2,11 +2,14 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/cri-evictd/cri-evictd/cgroupfs"
 )
@@ -56,7 +59,10 @@ type Syncer struct {
 	clock   func() time.Time
 	dirty   chan struct{}
 	changed chan struct{}
-	asked   map[string]int // containers whose process was asked for; Run's own
+	// Run's own: the containers whose process was asked for, and when the
+	// runtime may be asked again.
+	asked    map[string]int
+	askAfter time.Time
 
 	mu    sync.Mutex
 	state SyncState
@@ -116,7 +122,7 @@ func (s *Syncer) Run(ctx context.Context) {
 	defer walk.Stop()
 	relist := time.NewTimer(0)
 	defer relist.Stop()
-	retry := retryFirst
+	retry, failing := retryFirst, false
 	var notBefore time.Time
 	s.walk()
 	for {
@@ -124,7 +130,9 @@ func (s *Syncer) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-walk.C:
-			if s.walk() {
+			// While listing fails, the next try is planned already and must
+			// not come earlier for a surprise that stays.
+			if s.walk() && !failing {
 				s.MarkDirty()
 			}
 			s.locate(ctx)
@@ -140,8 +148,14 @@ func (s *Syncer) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil {
-			relist.Reset(retry)
+		if failing = err != nil; failing {
+			// A runtime that cannot answer in time gets as much time again.
+			wait := retry
+			if took > slowList {
+				wait = max(wait, took)
+				notBefore = s.clock().Add(wait)
+			}
+			relist.Reset(wait)
 			retry = min(2*retry, retryLongest)
 			continue
 		}
@@ -213,6 +227,9 @@ func (s *Syncer) recover() {
 // runtime is asked for a process, a few times per container at most.
 func (s *Syncer) locate(ctx context.Context) {
 	const triesPerContainer = 5
+	if s.clock().Before(s.askAfter) {
+		return
+	}
 	var found []Recovered
 	budget := askPerSecond
 	present := map[string]bool{}
@@ -226,10 +243,18 @@ func (s *Syncer) locate(ctx context.Context) {
 				continue
 			}
 			if budget--; budget < 0 {
-				break
+				continue
 			}
 			s.asked[c.ID]++
-			if r, ok := s.ask(ctx, c); ok {
+			r, err := s.ask(ctx, c)
+			if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
+				// A runtime that hangs is not asked for the others as well,
+				// and its silence says nothing about this one.
+				budget = 0
+				s.askAfter = s.clock().Add(slowListFactor * askTimeout)
+				s.asked[c.ID]--
+			}
+			if err == nil {
 				found = append(found, r)
 			}
 		}
@@ -248,21 +273,30 @@ func (s *Syncer) locate(ctx context.Context) {
 // inTree says whether the pod's own cgroup is really there.
 func (s *Syncer) inTree(p *Pod) bool { return s.store.InTree(p.UID, p.Cgroup) }
 
-func (s *Syncer) ask(ctx context.Context, c Container) (Recovered, bool) {
+// errNoNumbers: the container's process or cgroup tells nothing (yet).
+var errNoNumbers = errors.New("no process or no cgroup")
+
+func (s *Syncer) ask(ctx context.Context, c Container) (Recovered, error) {
 	actx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	pid, err := s.runtime.PID(actx, c.ID)
-	if err != nil || pid == 0 {
-		return Recovered{}, false
+	if err != nil {
+		return Recovered{}, err
+	}
+	if pid == 0 {
+		return Recovered{}, errNoNumbers
 	}
 	path, err := s.tree.CgroupOf(pid)
 	if err != nil {
-		return Recovered{}, false
+		return Recovered{}, err
 	}
 	c.Cgroup = path
 	r, ok := s.tree.Recover("", c)
+	if !ok {
+		return Recovered{}, errNoNumbers
+	}
 	r.ContainerID, r.Cgroup = c.ID, path
-	return r, ok
+	return r, nil
 }
 
 // walk reads the pods' cgroup tree and says whether it holds surprises.
