@@ -254,6 +254,9 @@ func (e *Engine) start(ctx context.Context, d *Decision, outcome string) {
 	e.mu.Unlock()
 	e.finishing.Go(func() {
 		e.finish(ctx, d, outcome)
+		if outcome == OutcomeResumed {
+			d.pod().close()
+		}
 		e.mu.Lock()
 		delete(e.pending, uid)
 		e.mu.Unlock()

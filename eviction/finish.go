@@ -191,8 +191,8 @@ func (e *Engine) noteKilled(d *Decision, at time.Time) {
 	if !ok || r.State == holds.Intent {
 		e.countRepeat(d.pod().UID, at)
 	}
-	if !ok {
-		return // the intent could not be written; said already
+	if !ok || r.State == holds.Released {
+		return // the intent could not be written, said already; or let go by hand meanwhile
 	}
 	r.State, r.KilledAt, r.Frozen = holds.Killed, at, false
 	if err := e.holds.Update(r); err != nil {

@@ -16,6 +16,7 @@ const (
 	ReleasedKillFailed   = "kill-failed"
 	ReleasedBreachGone   = "breach-gone"
 	ReleasedReboot       = "reboot"
+	ReleasedObserve      = "observe" // started anew in mode observe
 )
 
 const (

@@ -32,6 +32,10 @@ func (e *Engine) restore() []*Decision {
 			continue
 		}
 		log := e.log.WithFields(logrus.Fields{"decision": r.ID, "pod": r.Namespace + "/" + r.Name, "uid": r.UID})
+		if e.set.Rules.Observe {
+			e.release(r, ReleasedObserve) // nothing is held, let alone killed
+			continue
+		}
 		pod, alive := e.reopen(r)
 		switch {
 		case !alive && r.State == holds.Intent:
@@ -43,6 +47,7 @@ func (e *Engine) restore() []*Decision {
 			log.Warn("a kill was interrupted by our end and had its effect; its hold stands")
 		case alive && r.State == holds.Intent && !breach:
 			log.Info("a kill was interrupted before it began, and the pressure is over: dropped")
+			pod.close()
 			e.release(r, ReleasedBreachGone)
 		case alive && (r.State == holds.Intent || len(pod.cgroups) > 0):
 			log.Warn("a kill was interrupted: finishing it")
@@ -154,6 +159,16 @@ func (e *Engine) reopen(r holds.Record) (PlanPod, bool) {
 	}
 	pod.cgroups = []Cgroup{c}
 	return pod, true
+}
+
+// close gives up descriptors that reopen made; those of plans are the
+// planner's.
+func (p *PlanPod) close() {
+	for _, c := range p.cgroups {
+		if o, ok := c.(OpenCgroup); ok {
+			_ = o.Close() // read only; nothing can be lost
+		}
+	}
 }
 
 // resumed makes a decision of a record, as if it had just been ordered, and
