@@ -102,6 +102,9 @@ func (c *Client) call(ctx context.Context, method, path string, q url.Values, ou
 		return fmt.Errorf("%s: %w", resp.Status, err)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		if late(err) {
+			return c.explainFailure(err)
+		}
 		return fmt.Errorf("answer of %s: %w", c.socket, err)
 	}
 	return nil
@@ -117,9 +120,14 @@ func (c *Client) explainFailure(err error) error {
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%s: permission denied: run this as root or as the socket's group: %w", c.socket, err)
 	}
-	var netErr net.Error
-	if errors.As(err, &netErr) && netErr.Timeout() {
+	if late(err) {
 		return fmt.Errorf("cri-evictd on %s did not answer within %s: %w", c.socket, patience, err)
 	}
 	return fmt.Errorf("asking %s: %w", c.socket, err)
+}
+
+// late says whether an answer did not come in time.
+func late(err error) bool {
+	var netErr net.Error
+	return errors.As(err, &netErr) && netErr.Timeout()
 }
