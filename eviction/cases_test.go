@@ -12,7 +12,9 @@ import (
 // meminfoText is a MeminfoSource with a checked-in /proc/meminfo.
 type meminfoText struct{ text string }
 
-func (m *meminfoText) Read(i *cgroupfs.Meminfo) error { return cgroupfs.ParseMeminfo([]byte(m.text), i) }
+func (m *meminfoText) Read(i *cgroupfs.Meminfo) error {
+	return cgroupfs.ParseMeminfo([]byte(m.text), i)
+}
 
 // decisions feeds samples to a sampler with one huge pod and counts the kills it
 // orders.
@@ -244,7 +246,7 @@ func TestCaseB106(t *testing.T) {
 	s.offer(p)
 	s.clock.advance(s.tick())
 	for at := time.Duration(0); at < 400*time.Millisecond; {
-		left := uint64(2*gi) - uint64(at)*2*gi/uint64(400*time.Millisecond)
+		left := uint64(4*500*mi-1) - uint64(at)*2*gi/uint64(420*time.Millisecond)
 		s.node.setAvailable(left)
 		wait := s.tick()
 		select {
