@@ -93,7 +93,21 @@ Exit codes: 0 ok, 1 a problem was found, 2 wrong usage or configuration.`,
 		a.serveCommand(), a.proxyCommand(), a.evictCommand(),
 		a.checkCommand(), a.statusCommand(), a.explainCommand(), a.holdsCommand(), a.versionCommand(),
 	)
+	completionCommand(root)
 	return root
+}
+
+// completionCommand makes a wrong call of cobra's own command a usage error
+// instead of a help text and exit 0.
+func completionCommand(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.RunE = func(*cobra.Command, []string) error {
+				return usageError{errors.New("completion needs a shell: bash, zsh, fish or powershell")}
+			}
+		}
+	}
 }
 
 // logger returns the log of this run.
