@@ -131,18 +131,24 @@ func (c *Container) limit() int64 {
 	return max(*c.MemoryLimit, 0)
 }
 
-// guaranteedRequest is the sum of the limits. A container without one belongs to
-// a pod with pod-level resources, whose sum CRI does not tell.
+// guaranteedRequest is the sum of the limits. A container of kubelet's without
+// one belongs to a pod with pod-level resources, whose sum CRI does not tell; one
+// of somebody else's asked for nothing.
 func guaranteedRequest(p *Pod) Value[int64] {
 	return sumOfContainers(p, true, func(c *Container) (request, slack int64, ok bool) {
-		return c.limit(), 0, c.limit() > 0
+		others := c.OOMScoreAdj != nil && *c.OOMScoreAdj != nodeCriticalOOMScoreAdj
+		return c.limit(), 0, c.limit() > 0 || others
 	})
 }
 
 func burstableRequest(p *Pod, memTotal uint64) Value[int64] {
 	return sumOfContainers(p, false, func(c *Container) (request, slack int64, ok bool) {
-		if c.OOMScoreAdj == nil {
+		switch {
+		case c.OOMScoreAdj == nil:
 			return 0, 0, false
+		case *c.OOMScoreAdj != nodeCriticalOOMScoreAdj && (*c.OOMScoreAdj < 3 || *c.OOMScoreAdj > 999):
+			// kubelet clamps to [3, 999]: crictl or another tool made it
+			return c.limit(), c.limit(), true
 		}
 		request, slack = requestFromOOMScoreAdj(*c.OOMScoreAdj, memTotal)
 		return request, slack, true

@@ -60,6 +60,7 @@ func TestForeignCgroupParentIsNeverKilledDirectly(t *testing.T) {
 	}{
 		{"kubepods itself", func(string) string { return "/kubepods" }, true},
 		{"a slice", func(uid string) string { return lab.QoSSlice("Burstable", uid) }, false},
+		{"none, as crictl's pods have", func(string) string { return "" }, false},
 		{"shared by two pods", func(string) string { return lab.QoSParent("BestEffort", shared) }, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
