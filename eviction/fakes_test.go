@@ -46,6 +46,8 @@ type fakeNode struct {
 	err      error
 	reads    int
 	cgroups  []*fakeCgroup
+
+	swapTotal, swapFree uint64
 }
 
 func newNode(available uint64) *fakeNode {
@@ -62,7 +64,7 @@ func (n *fakeNode) Read(m *cgroupfs.Meminfo) error {
 	used := n.used()
 	*m = cgroupfs.Meminfo{
 		MemTotal: n.capacity, MemAvailable: n.capacity - min(n.capacity, used), HasAvailable: true,
-		AnonPages: used, Cached: n.cache, HasKubelet: true,
+		AnonPages: used, Cached: n.cache, HasKubelet: true, SwapTotal: n.swapTotal, SwapFree: n.swapFree,
 	}
 	return nil
 }

@@ -53,6 +53,9 @@ type MemorySample struct {
 	// when HasDirectScan.
 	DirectScan    uint64
 	HasDirectScan bool
+	// SwapTotal and SwapFree play no part in a hard decision; they are for the
+	// reader.
+	SwapTotal, SwapFree uint64
 }
 
 const (

@@ -44,17 +44,22 @@ type MemoryReport struct {
 // CandidateReport is one pod as ranking saw it.
 type CandidateReport struct {
 	inventory.Ref
-	Rank        int                     `json:"rank"`
-	QoS         inventory.Value[string] `json:"qos"`
-	Priority    inventory.Value[int32]  `json:"priority"`
-	Request     inventory.Value[int64]  `json:"request"`
-	Usage       uint64                  `json:"usage"`
-	UsageKnown  bool                    `json:"usageKnown"`
-	Gain        uint64                  `json:"gain"`
-	OverRequest bool                    `json:"overRequest"`
-	Barred      string                  `json:"barred,omitempty"`
-	NoDirect    string                  `json:"noDirectKill,omitempty"`
-	Cgroup      string                  `json:"cgroup,omitempty"`
+	Rank       int                     `json:"rank"`
+	QoS        inventory.Value[string] `json:"qos"`
+	Priority   inventory.Value[int32]  `json:"priority"`
+	Request    inventory.Value[int64]  `json:"request"`
+	Usage      uint64                  `json:"usage"`
+	UsageKnown bool                    `json:"usageKnown"`
+	Gain       uint64                  `json:"gain"`
+	// InactiveFile and MemoryVolumes are what was taken off: page cache from
+	// the usage, files in memory emptyDirs from the gain.
+	InactiveFile  uint64 `json:"inactiveFile,omitempty"`
+	MemoryVolumes uint64 `json:"memoryVolumes,omitempty"`
+
+	OverRequest bool   `json:"overRequest"`
+	Barred      string `json:"barred,omitempty"`
+	NoDirect    string `json:"noDirectKill,omitempty"`
+	Cgroup      string `json:"cgroup,omitempty"`
 }
 
 // KillReport says how a kill went.
@@ -77,6 +82,7 @@ func memoryReport(s *MemorySample, v *MemoryVerdict, r *Rules) MemoryReport {
 		Capacity: s.Capacity, Available: v.Available, AvailableKernel: s.Kernel, AvailableKubelet: s.Kubelet,
 		MinFree: s.MinFree, From: r.From.String(), Threshold: r.Amount, Floor: r.Floor,
 		Met: v.Met, EarlyBand: v.Met && v.Available >= r.Floor, DirectReclaim: v.DirectReclaim,
+		SwapTotal: s.SwapTotal, SwapFree: s.SwapFree,
 	}
 }
 
@@ -98,7 +104,7 @@ func candidateReports(pods []PlanPod, cands []Candidate, o RankOptions) []Candid
 		p, c := &pods[i], &cands[i]
 		out = append(out, CandidateReport{
 			Ref: p.Ref, Rank: rank + 1, QoS: p.QoS, Priority: p.Priority, Request: p.Request,
-			Usage: c.Usage, UsageKnown: c.Known, Gain: c.Gain, OverRequest: c.OverRequest(),
+			Usage: c.Usage, UsageKnown: c.Known, Gain: c.Gain, InactiveFile: p.InactiveFile, MemoryVolumes: p.VolumeBytes, OverRequest: c.OverRequest(),
 			Barred: p.Barred, NoDirect: p.NoDirect, Cgroup: p.CgroupPath,
 		})
 	}

@@ -107,6 +107,7 @@ func (s *Sampler) read(m *MemorySample) bool {
 	m.Kernel = s.info.KernelAvailable()
 	m.Kubelet = s.info.KubeletAvailable()
 	m.MinFree = s.minFree
+	m.SwapTotal, m.SwapFree = s.info.SwapTotal, s.info.SwapFree
 	// vmstat costs four times as much as meminfo; only where it can matter.
 	if s.scan != nil && m.Kernel/2 < s.core.rules.Amount {
 		if err := s.scan.Read(&s.vm); err == nil {
