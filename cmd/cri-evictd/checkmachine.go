@@ -10,9 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/cri-evictd/cri-evictd/cgroupfs"
 	"github.com/cri-evictd/cri-evictd/config"
@@ -49,13 +53,25 @@ func (a *app) checkMachine(f *findings, cfg config.Config) {
 		cfg.EvictionHard[eviction.MemoryAvailable].Text, bytesText(r.Floor), r.From)
 	if r.Amount >= m.info.MemTotal {
 		f.add(levelError, "memory.available", "the threshold %s is not below the capacity %s", bytesText(r.Amount), bytesText(m.info.MemTotal))
-	} else if eviction.Met(max(kernel, kubelet), r.Amount) {
+	} else if eviction.Met(reading(r.From, kernel, kubelet, m.minFree), r.Amount) {
 		f.add(levelWarning, "memory.available", "the threshold is met now: serving will evict")
 	}
 	if need := m.minFree + m.minFree/2 + 256<<20; r.Amount < need {
 		f.add(levelWarning, "memory.available", "the threshold %s is below 1.5 x min_free_kbytes + 256Mi = %s: the kernel reclaims and stalls before it is reached", bytesText(r.Amount), bytesText(need))
 	}
 	checkKubelet(f, cfg, m, r)
+}
+
+// reading is the amount the threshold is compared with (design §7); verified
+// needs both readings below it, so the larger one counts.
+func reading(from eviction.MemoryAvailableFrom, kernel, kubelet, minFree uint64) uint64 {
+	switch from {
+	case eviction.FromKernel:
+		return kernel
+	case eviction.FromKubelet:
+		return kubelet
+	}
+	return max(kernel, kubelet-min(kubelet, minFree))
 }
 
 func checkKubelet(f *findings, cfg config.Config, m *machine, r eviction.Rules) {
@@ -112,8 +128,12 @@ func checkRuntime(ctx context.Context, f *findings, cfg config.Config) {
 	}
 	defer func() { _ = c.Close() }() // asked once; nothing can be lost
 	v, err := c.Version(ctx)
-	if err != nil {
-		f.add(levelError, "runtime", "%s: %v%s", cfg.RuntimeEndpoint, err, socketHint(cfg.RuntimeEndpoint.Path))
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		f.add(levelError, "runtime", "%s does not serve %s: is it the runtime's CRI socket? (%v)", cfg.RuntimeEndpoint, runtimeapi.RuntimeService_ServiceDesc.ServiceName, err)
+		return
+	case err != nil:
+		f.add(levelError, "runtime", "%v%s", err, socketHint(cfg.RuntimeEndpoint.Path))
 		return
 	}
 	f.add(levelOK, "runtime", "%s %s at %s", v.GetRuntimeName(), v.GetRuntimeVersion(), cfg.RuntimeEndpoint)
@@ -134,23 +154,32 @@ func checkSockets(f *findings, cfg config.Config) {
 		what string
 		e    cri.Endpoint
 	}{{"listen", cfg.Listen}, {"adminSocket", cfg.AdminSocket}, {"proxySocket", cfg.ProxySocket}} {
-		fi, err := os.Lstat(s.e.Path)
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-			f.add(levelOK, s.what, "%s is free", s.e.Path)
-		case err != nil:
-			f.add(levelError, s.what, "%v", err)
-		case fi.Mode().Type() != os.ModeSocket:
-			f.add(levelError, s.what, "%s exists and is not a socket (%s)", s.e.Path, fi.Mode())
-		default:
-			if conn, err := net.DialTimeout("unix", s.e.Path, time.Second); err == nil {
-				_ = conn.Close()
-				f.add(levelOK, s.what, "%s is served already", s.e.Path)
-			} else {
-				f.add(levelOK, s.what, "%s is stale and will be replaced", s.e.Path)
-			}
-		}
+		level, text := checkSocket(s.e.Path)
+		f.add(level, s.what, "%s", text)
 	}
+}
+
+// checkSocket says what is at a path we would listen at. Only a socket that
+// refuses connections is stale (internal/unixsock).
+func checkSocket(path string) (level, text string) {
+	fi, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return levelOK, path + " is free"
+	case err != nil:
+		return levelError, err.Error()
+	case fi.Mode().Type() != os.ModeSocket:
+		return levelError, fmt.Sprintf("%s exists and is not a socket (%s)", path, fi.Mode())
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		return levelOK, path + " is served already"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return levelOK, path + " is stale and will be replaced"
+	}
+	return levelWarning, fmt.Sprintf("%s is a socket that may be in use: %v", path, err)
 }
 
 func checkDirs(f *findings, cfg config.Config) {
