@@ -9,6 +9,9 @@ import (
 // maxSocketPath is sun_path without its terminating zero (unix(7)).
 const maxSocketPath = 107
 
+// nriPlugin is the part of containerd 2 that serves NRI.
+const nriPlugin = "io.containerd.nri.v1.nri"
+
 // layout are the paths of one containerd, all below dir.
 type layout struct{ dir string }
 
@@ -19,6 +22,7 @@ func (l layout) config() string   { return filepath.Join(l.dir, "config.toml") }
 func (l layout) log() string      { return filepath.Join(l.dir, "containerd.log") }
 func (l layout) archive() string  { return filepath.Join(l.dir, "images.tar") }
 func (l layout) runcRoot() string { return filepath.Join(l.dir, "runc") }
+func (l layout) nri() string      { return filepath.Join(l.dir, "nri.sock") }
 func (l layout) none() string     { return filepath.Join(l.dir, "none") } // exists, stays empty
 func (l layout) tmp() string      { return filepath.Join(l.dir, "tmp") }
 
@@ -41,6 +45,7 @@ type settings struct {
 	restrictOOM    bool   // no CAP_SYS_RESOURCE: negative oom_score_adj cannot be set
 	snapshotter    string // "overlayfs" or "native"
 	maxMessageSize int    // bytes
+	full           *CRIOptions
 }
 
 // render returns containerd's configuration. Everything containerd would
@@ -78,13 +83,17 @@ func (s settings) disabled() []string {
 			"io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
 		}
 	}
-	return []string{
+	off := []string{
 		"io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs",
 		"io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.erofs",
-		"io.containerd.snapshotter.v1.zfs", "io.containerd.nri.v1.nri",
+		"io.containerd.snapshotter.v1.zfs",
 		"io.containerd.image-verifier.v1.bindir",
 		"io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
 	}
+	if s.full == nil || !s.full.NRI {
+		off = append(off, nriPlugin)
+	}
+	return off
 }
 
 func (s settings) renderCRI1(line func(string, ...any)) {
@@ -107,18 +116,35 @@ func (s settings) renderCRI2(line func(string, ...any)) {
 	line("  snapshotter = %q", s.snapshotter)
 	line("[plugins.%q.pinned_images]", images)
 	line("  sandbox = %q", PauseImage)
+	if s.full != nil {
+		line("[plugins.%q.registry]", images)
+		line("  config_path = %q", s.full.Registries)
+	}
 	line("[plugins.%q]", cri)
 	line("  restrict_oom_score_adj = %t", s.restrictOOM)
 	line("  cdi_spec_dirs = []")
+	line("  netns_mounts_under_state_dir = true") // not in /run/netns
+	plugins, networks := s.none(), s.none()
+	if s.full != nil {
+		plugins, networks = s.full.CNIPlugins, s.full.CNIConfig
+	}
 	line("[plugins.%q.cni]", cri)
-	line("  bin_dirs = [%q]", s.none())
-	line("  conf_dir = %q", s.none())
+	line("  bin_dirs = [%q]", plugins)
+	line("  conf_dir = %q", networks)
 	line("[plugins.%q.containerd]", cri)
 	line("  default_runtime_name = \"runc\"")
 	s.renderRunc(line, cri)
 	if dir := s.shimSockets(); dir != "" {
 		line("[plugins.%q]", "io.containerd.shim.v1.manager")
 		line("  socket_dir = %q", dir)
+	}
+	if s.full != nil && s.full.NRI {
+		line("[plugins.%q]", nriPlugin)
+		line("  disable = false")
+		line("  disable_connections = false")
+		line("  socket_path = %q", s.nri())
+		line("  plugin_path = %q", s.none())
+		line("  plugin_config_path = %q", s.none())
 	}
 }
 

@@ -32,6 +32,13 @@ func TestRender(t *testing.T) {
 		{"systemd, native, all capabilities", func(s *settings) {
 			s.major, s.systemdCgroup, s.snapshotter, s.restrictOOM = 2, true, "native", false
 		}, []string{"SystemdCgroup = true", `snapshotter = "native"`, "restrict_oom_score_adj = false"}, []string{"overlayfs"}},
+		{"all of CRI", func(s *settings) {
+			s.major, s.full = 2, &CRIOptions{CNIPlugins: "/cache/cni", CNIConfig: "/tmp/x/net", Registries: "/tmp/x/reg", NRI: true}
+		}, []string{
+			`bin_dirs = ["/cache/cni"]`, `conf_dir = "/tmp/x/net"`, `config_path = "/tmp/x/reg"`,
+			"[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = false", `socket_path = "/tmp/x/ctd/nri.sock"`,
+			"netns_mounts_under_state_dir = true",
+		}, []string{`"io.containerd.nri.v1.nri",`, `, "io.containerd.nri.v1.nri"]`}},
 		{"no room for shim sockets", func(s *settings) {
 			s.major, s.layout.dir = 2, "/tmp/"+strings.Repeat("d", 40)
 		}, nil, []string{"socket_dir"}},

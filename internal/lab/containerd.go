@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -36,9 +37,22 @@ type ContainerdOptions struct {
 	// SystemdCgroup selects runc's systemd cgroup driver; the host must run
 	// systemd, and cgroup parents are then slices (QoSSlice).
 	SystemdCgroup bool
+	// CRI makes containerd offer more of CRI than labs usually need; nil: pods
+	// have the host's network, images are the lab's own, and there is no NRI.
+	CRI *CRIOptions
 	// Log gets progress lines; nil: none. containerd's own output is in
 	// LogFile.
 	Log io.Writer
+}
+
+// CRIOptions are for running all of CRI; containerd 2 only. The pods' networks
+// are made in the network namespace of the caller.
+type CRIOptions struct {
+	CNIPlugins string   // folder of the CNI plugins
+	CNIConfig  string   // folder of the network's configuration, *.conflist
+	Registries string   // folder with <registry>/hosts.toml, or _default/hosts.toml
+	Path       []string // folders in front of PATH, for what plugins run (iptables)
+	NRI        bool     // serve NRI at Containerd.NRISocket
 }
 
 // Containerd is a private containerd. Its methods may be called from several
@@ -46,6 +60,8 @@ type ContainerdOptions struct {
 type Containerd struct {
 	// Socket is the path of its CRI socket.
 	Socket string
+	// NRISocket is the path of its NRI socket, if CRIOptions asked for one.
+	NRISocket string
 	// LogFile is where its output goes, over all restarts.
 	LogFile string
 
@@ -79,6 +95,9 @@ func StartContainerd(ctx context.Context, opts ContainerdOptions) (*Containerd, 
 		return nil, fmt.Errorf("lab: %s: too long for containerd's sockets (%d bytes are possible)", dir, maxSocketPath)
 	}
 	c := &Containerd{Socket: l.socket(), LogFile: l.log(), opts: opts, layout: l}
+	if opts.CRI != nil && opts.CRI.NRI {
+		c.NRISocket = l.nri()
+	}
 	start := time.Now()
 	if err := c.prepare(ctx); err != nil {
 		return nil, err
@@ -99,6 +118,9 @@ func (c *Containerd) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.opts.CRI != nil && major < 2 {
+		return errors.New("lab: CRIOptions need containerd 2")
+	}
 	if err := os.Mkdir(c.layout.dir, 0o711); err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
@@ -118,7 +140,7 @@ func (c *Containerd) prepare(ctx context.Context) error {
 	config := settings{
 		layout: c.layout, runc: c.opts.Tools.Runc, major: major,
 		systemdCgroup: c.opts.SystemdCgroup, restrictOOM: restrict,
-		snapshotter: snapshotter, maxMessageSize: 64 << 20,
+		snapshotter: snapshotter, maxMessageSize: 64 << 20, full: c.opts.CRI,
 	}.render()
 	if err := os.WriteFile(c.layout.config(), []byte(config), 0o600); err != nil {
 		return fmt.Errorf("lab: %w", err)
@@ -141,7 +163,7 @@ func (c *Containerd) launch(ctx context.Context) error {
 	// A small environment, so that no CONTAINERD_ or OTEL_ variable of the
 	// caller changes anything. The shim is found through PATH.
 	cmd.Env = []string{
-		"PATH=" + filepath.Dir(c.opts.Tools.Shim) + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"PATH=" + c.path() + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"TMPDIR=" + c.layout.tmp(),
 	}
 	// Its own process group: Ctrl-C is for the demo, which then cleans up.
@@ -158,6 +180,15 @@ func (c *Containerd) launch(ctx context.Context) error {
 	c.cmd, c.done = cmd, done
 	c.mu.Unlock()
 	return c.awaitReady(ctx, done)
+}
+
+// path is what comes in front of the usual PATH.
+func (c *Containerd) path() string {
+	dirs := []string{filepath.Dir(c.opts.Tools.Shim)}
+	if c.opts.CRI != nil {
+		dirs = append(dirs, c.opts.CRI.Path...)
+	}
+	return strings.Join(dirs, ":")
 }
 
 // awaitReady returns when CRI answers a call that needs its stores loaded.

@@ -16,20 +16,21 @@ import (
 // Installing them instead could replace another vendor's containerd and would
 // start a service.
 func ensureDebian(ctx context.Context, c cache) (string, error) {
-	release, err := os.ReadFile("/etc/os-release")
-	if err != nil {
-		release = nil // no Debian, or one that does not say which
-	}
-	name := "deb-" + releaseName(string(release)) + "-" + runtime.GOARCH
 	want := []string{"usr/bin/containerd", "usr/bin/containerd-shim-runc-v2", "usr/bin/ctr", "usr/sbin/runc"}
+	return c.debian(ctx, "deb", want, "containerd", "runc")
+}
+
+// debian returns the unit that holds these packages, unpacked.
+func (c cache) debian(ctx context.Context, prefix string, want []string, packages ...string) (string, error) {
+	name := prefix + "-" + hostRelease() + "-" + runtime.GOARCH
 	return c.unit(ctx, name, want, func(ctx context.Context, dir string) error {
 		for _, tool := range []string{"apt-get", "dpkg"} {
 			if _, err := exec.LookPath(tool); err != nil {
-				return fmt.Errorf("%w: runc and containerd come from Debian's packages, "+
-					"which needs apt-get and dpkg (Debian or Ubuntu); %s is not in PATH", ErrUnsupported, tool)
+				return fmt.Errorf("%w: %s come from Debian's packages, which needs apt-get and dpkg (Debian or Ubuntu); %s is not in PATH",
+					ErrUnsupported, strings.Join(packages, ", "), tool)
 			}
 		}
-		debs, err := aptDownload(ctx, c, dir, "containerd", "runc")
+		debs, err := aptDownload(ctx, c, dir, packages...)
 		if err != nil {
 			return err
 		}

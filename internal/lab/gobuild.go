@@ -30,7 +30,7 @@ func ensureGo(ctx context.Context, c cache, unit, tag string, packages ...string
 		args = append(args, p+"@"+tag)
 	}
 	return c.unit(ctx, unit+"-"+runtime.GOARCH, want, func(ctx context.Context, dir string) error {
-		return runGo(ctx, c, dir, "GOBIN="+dir, args...)
+		return runGo(ctx, c, dir, []string{"GOBIN=" + dir}, args...)
 	})
 }
 
@@ -64,7 +64,7 @@ func ensureWorkload(ctx context.Context, c cache) (string, error) {
 				return err
 			}
 		}
-		if err := runGo(ctx, c, src, "GOWORK=off", "build", "-ldflags=-s -w", "-o", "../workload", "."); err != nil {
+		if err := runGo(ctx, c, src, nil, "build", "-ldflags=-s -w", "-o", "../workload", "."); err != nil {
 			return err
 		}
 		return os.RemoveAll(src)
@@ -77,7 +77,7 @@ func ensureWorkload(ctx context.Context, c cache) (string, error) {
 
 // runGo runs the go command so that the caller's environment does not change
 // what comes out: static, for this machine, with no version control stamping.
-func runGo(ctx context.Context, c cache, dir, env string, args ...string) error {
+func runGo(ctx context.Context, c cache, dir string, env []string, args ...string) error {
 	goBin, err := findGo()
 	if err != nil {
 		return err
@@ -85,7 +85,8 @@ func runGo(ctx context.Context, c cache, dir, env string, args ...string) error 
 	cmd := exec.CommandContext(ctx, goBin, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false", "CGO_ENABLED=0", "GOWORK=off",
-		"GO111MODULE=on", "GOOS=linux", "GOARCH="+runtime.GOARCH, env)
+		"GO111MODULE=on", "GOOS=linux", "GOARCH="+runtime.GOARCH)
+	cmd.Env = append(cmd.Env, env...)
 	if os.Getenv("HOME") == "" {
 		// A bare init or a VM: go has no place for its own caches.
 		cmd.Env = append(cmd.Env, "HOME="+c.root)
