@@ -55,6 +55,11 @@ bench: build ## measure: reaction to a hog on a real containerd (root), then eve
 	$(GO) run ./internal/lab/reaction -binary $(BIN)
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
+.PHONY: bench-proxy
+bench-proxy: build ## measure what the proxy costs beside a byte relay and a typed proxy (5 minutes; ARGS=-quick for a smoke run)
+	$(GO) build -o bin/benchproxy ./test/benchproxy
+	bin/benchproxy -binary $(BIN) $(ARGS)
+
 .PHONY: cover
 cover: ## print test coverage by package, without the containers
 	$(GO) test -cover $$($(GO) list ./... | grep -vE '/(internal/lab|test)(/|$$)')

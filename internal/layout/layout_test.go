@@ -29,6 +29,7 @@ var allowed = map[string][]string{
 
 	"internal/unixsock":  {"cri"},
 	"internal/fakecri":   {"cri"},
+	"internal/rawh2":     {},
 	"internal/layout":    {},
 	"internal/configdoc": {"config"},
 
@@ -37,8 +38,9 @@ var allowed = map[string][]string{
 	"internal/lab/demo":     {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 	"internal/lab/reaction": {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 
-	"cmd/cri-evictd": {"admin", "cgroupfs", "config", "cri", "eviction", "holds", "internal/unixsock", "inventory", "proxy", "systemd"},
-	"test/e2e":       {},
+	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "holds", "internal/unixsock", "inventory", "proxy", "systemd"},
+	"test/e2e":        {},
+	"test/benchproxy": {"cri", "holds", "proxy"},
 }
 
 // forbidden are imports of others that a folder may not have.
