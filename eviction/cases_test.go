@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cri-evictd/cri-evictd/cgroupfs"
+	"github.com/cri-evictd/cri-evictd/inventory"
 )
 
 // meminfoText is a MeminfoSource with a checked-in /proc/meminfo.
@@ -211,8 +212,15 @@ func TestCaseB89(t *testing.T) {
 		c := r.add(testPod{uid: "hog", usage: 4 * gi})
 		stop := r.start()
 		defer stop()
+		// What passed through the proxy is known, and is not enough: it may be
+		// one pod of many.
+		ref := inventory.Ref{Namespace: "default", Name: "hog", UID: "hog"}
+		r.eng.syncer.Take(inventory.Event{Type: inventory.SandboxStarted, Time: time.Now(), Pod: ref, Sandbox: inventory.Sandbox{ID: "s-hog", Ready: true, CgroupParent: c.path}})
 		r.node.setAvailable(50 * mi)
 		pass(20 * time.Second)
+		if len(r.eng.store.Snapshot().Pods) != 1 {
+			t.Fatal("the event was lost")
+		}
 		if killsOf(c) != 0 {
 			t.Fatal("killed by an inventory that was never read")
 		}

@@ -148,6 +148,15 @@ func TestKillInProgressKeepsItsDescriptors(t *testing.T) {
 	}
 }
 
+func TestHeldPodIsBarred(t *testing.T) {
+	r := newPlanRig(t)
+	r.cgroups.make(ownPath, gi)
+	r.in.held["u1"] = "held: evicted by decision 7"
+	if p := r.only(r.plan(0, inventoryPod("u1", ownPath, true))); p.Barred != "held: evicted by decision 7" || p.prepared != nil {
+		t.Errorf("barred %q", p.Barred)
+	}
+}
+
 // A pod without a cgroup of its own loses its containers one by one while its
 // kill is followed.
 func TestKillInProgressKeepsContainerCgroups(t *testing.T) {

@@ -23,6 +23,7 @@ type rig struct {
 	cgroups *fakeCgroups
 	runtime *fakeRuntime
 	writer  *holds.Writer
+	broken  *brokenHolds // in place of writer
 	dir     string
 	facts   *fakeFacts
 	ledger  Ledger
@@ -135,9 +136,13 @@ func (r *rig) build() *Engine {
 	log, lines := quietLog()
 	r.lines = lines
 	store := inventory.NewStore(inventory.Options{MemTotal: r.node.capacity, TrustedNamespaces: r.set.Protection.Trusted, Facts: r.facts})
+	var file Holds = r.writer
+	if r.broken != nil {
+		r.broken.Writer, file = r.writer, r.broken
+	}
 	e, err := New(r.set, Parts{
 		Store: store, Syncer: inventory.NewSyncer(store, r.runtime, r.cgroups, time.Now, log),
-		Holds: r.writer, Ledger: r.ledger, Runtime: r.runtime, Cgroups: r.cgroups,
+		Holds: file, Ledger: r.ledger, Runtime: r.runtime, Cgroups: r.cgroups,
 		Thaw:    func(p string) error { r.thawed = append(r.thawed, p); return nil },
 		Meminfo: r.node, BootID: r.bootID, Clock: time.Now, Log: log, BetweenIntentAndKill: r.between,
 	})

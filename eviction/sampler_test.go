@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
 )
 
 var hardRules = Rules{Amount: 500 * mi, Floor: 100 * mi}
@@ -158,6 +160,47 @@ func TestFailedReadingsAreNotClear(t *testing.T) {
 		t.Errorf("last not clear %v, want now: nobody knows what memory did meanwhile", got)
 	}
 }
+
+// Design §7: the two readings have to agree, or direct reclaim has to rise in
+// every sample of a second.
+func TestBothReadingsMustAgree(t *testing.T) {
+	const total = 16 * gi
+	src := &meminfoFixed{cgroupfs.Meminfo{MemTotal: total, MemAvailable: 100 * mi, AnonPages: 10 * gi, HasAvailable: true, HasKubelet: true}}
+	p, _ := hog(t, "u1", 2*gi)
+	run := decisions(t, hardRules, src, p)
+	if n := run(500); n != 0 {
+		t.Errorf("%d kills by the kernel's reading alone", n)
+	}
+	src.MemAvailable, src.AnonPages = 10*gi, total-100*mi
+	if n := run(500); n != 0 {
+		t.Errorf("%d kills by kubelet's reading alone", n)
+	}
+	src.MemAvailable = 100 * mi
+	if n := run(2); n != 1 && n != 2 {
+		t.Errorf("%d kills although both agree", n)
+	}
+}
+
+func TestSteadyDirectReclaimStandsInForTheSecondReading(t *testing.T) {
+	s := newSamplerRig(t, hardRules, 0)
+	s.mem = &meminfoFixed{cgroupfs.Meminfo{MemTotal: 16 * gi, MemAvailable: 100 * mi, AnonPages: 10 * gi, HasAvailable: true, HasKubelet: true}}
+	s.scan = &fakeScan{}
+	p, _ := hog(t, "u1", 2*gi)
+	s.offer(p)
+	s.quiet(100, 10*time.Millisecond, "a second has not passed")
+	d := s.after(10 * time.Millisecond)
+	if d == nil {
+		d = s.after(10 * time.Millisecond)
+	}
+	if d == nil || !d.Verdict.DirectReclaim || d.Verdict.Available != 100*mi {
+		t.Errorf("decision %+v after a second of direct reclaim", d)
+	}
+}
+
+// meminfoFixed is a MeminfoSource that says what it is told.
+type meminfoFixed struct{ cgroupfs.Meminfo }
+
+func (f *meminfoFixed) Read(m *cgroupfs.Meminfo) error { *m = f.Meminfo; return nil }
 
 func TestNoPlanNoKill(t *testing.T) {
 	s := newSamplerRig(t, hardRules, 100*mi)

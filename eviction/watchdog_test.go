@@ -123,9 +123,17 @@ func TestVictimsBehindAStuckKillAreTakenOver(t *testing.T) {
 		pass(2 * time.Second)
 		r.node.setAvailable(50 * mi)
 		// The rest of the system takes whatever is freed.
-		for range 40 {
+		for range 70 {
 			pass(time.Second)
 			r.node.setAvailable(50 * mi)
+		}
+		// Its kill is verified without that thread, and without another write
+		// that would hang as well.
+		if n := killsOf(first); n != 1 {
+			t.Errorf("%d writes to the cgroup.kill that hangs", n)
+		}
+		if got := r.state("a-first"); got != "released kill-failed" {
+			t.Errorf("the victim whose kill hangs: %s after a minute", got)
 		}
 		for _, c := range pods {
 			if pidfdsOf(c) == 0 {
