@@ -208,10 +208,7 @@ func TestServeWithATornHoldsFileAndACorruptLedger(t *testing.T) {
 			t.Errorf("%s: %v %v", pattern, found, err)
 		}
 	}
-	eventually(t, "status is good", func() bool {
-		code, _, _ := command(t, "status", "--admin-socket", n.path("admin.sock"))
-		return code == exitOK
-	})
+	eventually(t, "status is good", n.healthy)
 }
 
 // A state directory that cannot be made costs the history only.

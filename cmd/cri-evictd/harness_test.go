@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/cri-evictd/cri-evictd/admin"
 	"github.com/cri-evictd/cri-evictd/cri"
 	"github.com/cri-evictd/cri-evictd/internal/fakecri"
 	"github.com/cri-evictd/cri-evictd/internal/golden"
@@ -272,6 +274,23 @@ func command(t *testing.T, args ...string) (code int, out, errOut string) {
 	code = run(ctx, args, &o, &e)
 	return code, o.String(), e.String()
 }
+
+// healthy says that status answers and finds nothing wrong, apart from what the
+// user who runs the tests may not do.
+func (n *node) healthy() bool {
+	code, out, _ := command(n.t, "status", "-o", "json", "--admin-socket", n.path("admin.sock"))
+	var s admin.Status
+	if json.Unmarshal([]byte(out), &s) != nil {
+		return false
+	}
+	if (code == exitOK) != (len(s.Problems) == 0) {
+		n.t.Errorf("exit %d with problems %q", code, s.Problems)
+	}
+	return !slices.ContainsFunc(s.Problems, func(p string) bool { return !strings.Contains(p, noRealtime) })
+}
+
+// noRealtime is part of what is said where SCHED_FIFO is not permitted.
+const noRealtime = "SCHED_FIFO"
 
 // socketsIn are the sockets left in a directory.
 func socketsIn(t *testing.T, dir string) []string {

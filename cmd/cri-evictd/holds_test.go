@@ -102,10 +102,7 @@ func TestProxyAndEvictApart(t *testing.T) {
 	proxy := n.start("proxy", args...)
 	proxy.waitFor("proxy listens")
 	evict.waitFor("following the proxy's events")
-	eventually(t, "status is good", func() bool {
-		code, _, _ := command(t, append([]string{"status"}, admin...)...)
-		return code == exitOK
-	})
+	eventually(t, "status is good", n.healthy)
 
 	// The evictor's hold is enforced by the proxy, other pods pass.
 	err := n.runPod(burstableUID, "hog", 1)
