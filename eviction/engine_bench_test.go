@@ -57,10 +57,10 @@ func BenchmarkDecide(b *testing.B) {
 			plan := newPlanner(cgroups, Protection{}, log).build(planInput{now: t0, snapshot: store.Snapshot()})
 			decision := plan.decision
 			orders := make(chan *Decision, 1)
-			s := newSampler(newNode(100*mi), nil, 0, func() time.Time { return t0 }, orders, orders, orders)
+			s := newSampler(newNode(50*mi), nil, 0, func() time.Time { return t0 }, orders, orders, orders)
 			rules := Rules{Amount: 500 * mi, Floor: 100 * mi, SmallGainLast: true}
 			s.plan.Store(plan)
-			m := sample(0, 100*mi, 100*mi)
+			m := sample(0, 50*mi, 50*mi) // below the floor: everybody can be it
 			st := step{verdict: judge(Verified, &m, rules.Amount, false), action: decide}
 			b.ReportAllocs()
 			for b.Loop() {
