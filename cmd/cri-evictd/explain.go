@@ -73,10 +73,6 @@ func printCandidates(out io.Writer, cs []eviction.CandidateReport) {
 	table(out, func(w io.Writer) {
 		fmt.Fprintln(w, "RANK\tPOD\tQOS\tPRIORITY\tREQUEST\tUSAGE\tOVER\tNOTE")
 		for _, c := range cs {
-			usage := "unknown"
-			if c.UsageKnown {
-				usage = bytesText(c.Usage)
-			}
 			note := c.Barred
 			if note == "" && c.NoDirect != "" {
 				note = "stopped through CRI only: " + c.NoDirect
@@ -86,9 +82,24 @@ func printCandidates(out io.Writer, cs []eviction.CandidateReport) {
 				qos = "unknown"
 			}
 			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Rank, c.Ref, qos, sourced(c.Priority, fmt.Sprint(c.Priority.Value)),
-				sourced(c.Request, bytesText(c.Request.Value)), usage, yes(c.OverRequest), note)
+				requestText(c.Request), usageText(&c), yes(c.OverRequest), note)
 		}
 	})
+}
+
+// usageText and requestText never show a number that is not known as zero.
+func usageText(c *eviction.CandidateReport) string {
+	if !c.UsageKnown {
+		return "unknown"
+	}
+	return bytesText(c.Usage)
+}
+
+func requestText(v inventory.Value[int64]) string {
+	if v.Source == inventory.FromDefault {
+		return "unknown"
+	}
+	return sourced(v, bytesText(v.Value))
 }
 
 // sourced prints a value with its source and whether it is an estimate.
@@ -120,8 +131,12 @@ func printDecision(out io.Writer, r *eviction.Report, about *inventory.Ref) {
 		if !k.Direct {
 			way = "the runtime (CRI)"
 		}
-		fmt.Fprintf(out, "  killed through %s: hold visible after %s, sent after %s, verified dead after %s, %d tries\n", way,
-			k.Intent.Round(time.Microsecond), k.Sent.Round(time.Microsecond), k.Settled.Round(time.Millisecond), k.Tries)
+		verb, end := "killed", "verified dead"
+		if r.Outcome == eviction.OutcomeFailed {
+			verb, end = "kill tried", "given up"
+		}
+		fmt.Fprintf(out, "  %s through %s: hold visible after %s, sent after %s, %s after %s, %d tries\n", verb, way,
+			k.Intent.Round(time.Microsecond), k.Sent.Round(time.Microsecond), end, k.Settled.Round(time.Millisecond), k.Tries)
 		for _, e := range []string{k.HoldError, k.KillError, k.CRIError} {
 			if e != "" {
 				fmt.Fprintf(out, "  error: %s\n", e)
@@ -136,7 +151,6 @@ func printDecision(out io.Writer, r *eviction.Report, about *inventory.Ref) {
 		if r.Victim != nil && c.Ref == *r.Victim {
 			mark = "*"
 		}
-		fmt.Fprintf(out, "  %s %d. %s: usage %s, request %s, priority %d %s\n", mark, c.Rank, c.Ref, bytesText(c.Usage),
-			sourced(c.Request, bytesText(c.Request.Value)), c.Priority.Value, c.Barred)
+		fmt.Fprintf(out, "  %s %d. %s: usage %s, request %s, priority %d %s\n", mark, c.Rank, c.Ref, usageText(&c), requestText(c.Request), c.Priority.Value, c.Barred)
 	}
 }
