@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/cri-evictd/cri-evictd/admin"
+	"github.com/cri-evictd/cri-evictd/eviction"
+	"github.com/cri-evictd/cri-evictd/internal/golden"
+	"github.com/cri-evictd/cri-evictd/inventory"
+)
+
+const mi = 1 << 20
+
+func pressed() eviction.MemoryReport {
+	return eviction.MemoryReport{
+		Capacity: 16 << 30, Available: 430 * mi, AvailableKernel: 430 * mi, AvailableKubelet: 500 * mi, MinFree: 66 * mi, From: "verified",
+		Threshold: 500 * mi, Floor: 100 * mi, Met: true, EarlyBand: true,
+	}
+}
+
+// explained is an answer of explain with one of everything.
+func explained() admin.Explanation {
+	hog := inventory.Ref{Namespace: "default", Name: "hog", UID: burstableUID}
+	meek := inventory.Ref{Namespace: "default", Name: "meek", UID: "u2"}
+	candidates := []eviction.CandidateReport{
+		{
+			Ref: hog, Rank: 1, QoS: inventory.Value[string]{Value: "Burstable", Source: inventory.FromCgroup, Exact: true},
+			Priority: inventory.Value[int32]{Value: -5, Source: inventory.FromAnnotation, Exact: true},
+			Request:  inventory.Value[int64]{Value: 100 * mi, Source: inventory.FromCRI, Slack: 16 * mi}, Usage: 900 * mi, UsageKnown: true, OverRequest: true,
+		},
+		{
+			Ref: meek, Rank: 2, Priority: inventory.Value[int32]{Source: inventory.FromDefault}, Request: inventory.Value[int64]{Source: inventory.FromDefault},
+			NoDirect: `cgroup "/kubepods" is not this pod's alone`,
+		},
+		{
+			Ref: inventory.Ref{Namespace: "kube-system", Name: "dns", UID: "u3"}, Rank: 3, QoS: inventory.Value[string]{Value: "Guaranteed", Source: inventory.FromCgroup, Exact: true},
+			Priority: inventory.Value[int32]{Source: inventory.FromDefault}, Request: inventory.Value[int64]{Value: 70 * mi, Source: inventory.FromCRI, Exact: true},
+			Usage: 60 * mi, UsageKnown: true, Barred: "protected: namespace kube-system",
+		},
+	}
+	return admin.Explanation{
+		Explanation: eviction.Explanation{
+			Mode: "enforce", Memory: eviction.MemoryNow{MemoryReport: pressed()}, Candidates: candidates, Next: &hog,
+			Decisions: []eviction.Report{{
+				ID: 7, Time: time.Date(2026, 11, 29, 18, 30, 0, 0, time.UTC), Outcome: eviction.OutcomeFailed, Summary: "hog was to be evicted", Memory: pressed(),
+				Victim: &hog, Candidates: candidates,
+				Kill: &eviction.KillReport{Intent: 41 * time.Microsecond, Sent: 62 * time.Microsecond, Settled: 90 * time.Second, Tries: 5, CRIError: "runtime is away"},
+			}, {
+				ID: 6, Time: time.Date(2026, 11, 29, 18, 29, 0, 0, time.UTC), Outcome: eviction.OutcomeEvicted, Summary: "meek was evicted", Memory: pressed(), Victim: &meek,
+				Kill: &eviction.KillReport{Direct: true, Intent: 41 * time.Microsecond, Sent: 62 * time.Microsecond, Settled: 12345 * time.Microsecond, Tries: 1},
+			}},
+		},
+		Holds: []admin.Hold{
+			{ID: 7, State: "killed", Pod: hog, BackOff: 10 * time.Second, Usage: 900 * mi, Decided: time.Now()},
+			{ID: 6, State: "intent", Pod: meek, Decided: time.Now()},
+			{ID: 5, State: "released", Pod: meek, Decided: time.Now(), ReleasedAt: time.Now(), ReleaseReason: "by-hand"},
+		},
+	}
+}
+
+func TestOutputForPeople(t *testing.T) {
+	x := explained()
+	onePod := explained()
+	onePod.Pod, onePod.Candidates, onePod.Holds = onePod.Next, onePod.Candidates[:1], onePod.Holds[:1]
+	nothing := admin.Explanation{Explanation: eviction.Explanation{NoNext: "no pod is known"}}
+	hog := inventory.Ref{Namespace: "default", Name: "hog", UID: burstableUID}
+	bad := admin.Status{
+		Version: "v1", PID: 42, Engine: eviction.State{Mode: "observe", Started: time.Now(), Pods: 3, Held: 1,
+			Memory:       eviction.MemoryNow{MemoryReport: pressed(), MetSince: time.Now(), Age: 3 * time.Millisecond, Period: 2 * time.Millisecond, Samples: 7, Failures: 1},
+			LastDecision: &eviction.Report{ID: 7, Time: time.Now(), Outcome: eviction.OutcomeEvicted, Summary: "evicted " + hog.String()}},
+		Problems: []string{"no proxy (x): holds are not enforced, pods may be started again", "ledger: disk full"},
+	}
+	for name, print := range map[string]func(io.Writer){
+		"explain.txt":         func(w io.Writer) { printExplanation(w, &x) },
+		"explain-pod.txt":     func(w io.Writer) { printExplanation(w, &onePod) },
+		"explain-nothing.txt": func(w io.Writer) { printExplanation(w, &nothing) },
+		"holds.txt":           func(w io.Writer) { printHolds(w, x.Holds) },
+		"holds-none.txt":      func(w io.Writer) { printHolds(w, nil) },
+		"status-problems.txt": func(w io.Writer) { printStatus(w, &bad) },
+	} {
+		var out bytes.Buffer
+		print(&out)
+		golden.Check(t, name, []byte(withoutTimes(out.String())))
+	}
+}
+
+func TestBytesText(t *testing.T) {
+	for n, want := range map[uint64]string{0: "0", 1: "1", 1023: "1023", 1 << 20: "1Mi", 1<<20 + 1: "1Mi", 1 << 30: "1Gi", 16393244 << 10: "16009Mi", 1<<63 - 1: "8796093022207Mi"} {
+		if got := bytesText(n); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestAgo(t *testing.T) {
+	if got := ago(time.Time{}); got != "-" {
+		t.Errorf("no time: %q", got)
+	}
+	if got := ago(time.Now().Add(-90 * time.Second)); got != "1m30s ago" {
+		t.Errorf("%q", got)
+	}
+}
