@@ -60,6 +60,12 @@ type Socket struct {
 // somebody serves is an error, a stale one is replaced, anything else is left
 // alone.
 func Listen(path string, own Owner, log logrus.FieldLogger) (*Socket, error) {
+	return listen(path, own, log, func() {})
+}
+
+// listen is Listen with a look, for tests, at the socket as it is just before
+// anybody can connect.
+func listen(path string, own Owner, log logrus.FieldLogger, look func()) (*Socket, error) {
 	if _, err := cri.ParseEndpoint("socket", path); err != nil {
 		return nil, err
 	}
@@ -103,6 +109,7 @@ func Listen(path string, own Owner, log logrus.FieldLogger) (*Socket, error) {
 	if err := os.Chmod(path, socketMode); err != nil {
 		return nil, fmt.Errorf("mode of %s: %w", path, err)
 	}
+	look()
 	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}

@@ -1,13 +1,11 @@
-package proxy
+package unixsock
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cri-evictd/cri-evictd/cri"
-	"github.com/cri-evictd/cri-evictd/internal/unixsock"
 )
 
 func quiet() logrus.FieldLogger {
@@ -27,9 +24,19 @@ func quiet() logrus.FieldLogger {
 	return l
 }
 
-func mustListen(t *testing.T, path string, own unixsock.Owner) *unixsock.Socket {
+func shortDir(t *testing.T) string {
 	t.Helper()
-	s, err := unixsock.Listen(path, own, quiet())
+	dir, err := os.MkdirTemp("", "us")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func mustListen(t *testing.T, path string, own Owner) *Socket {
+	t.Helper()
+	s, err := Listen(path, own, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +61,7 @@ func TestSocketHasModeWhateverTheUmask(t *testing.T) {
 			// A directory nobody may enter cannot be made by such a process.
 			path = filepath.Join(shortDir(t), "s.sock")
 		}
-		s, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
+		s, err := Listen(path, Owner{}, quiet())
 		unix.Umask(old)
 		if err != nil {
 			t.Fatalf("umask %#o: %v", mask, err)
@@ -80,7 +87,7 @@ func TestExistingDirectoryKeepsItsMode(t *testing.T) {
 	if err := os.Chmod(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	mustListen(t, filepath.Join(dir, "s"), unixsock.Owner{})
+	mustListen(t, filepath.Join(dir, "s"), Owner{})
 	if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o750 {
 		t.Errorf("%v %v", fi.Mode(), err)
 	}
@@ -100,10 +107,10 @@ func TestSocketGetsTheOwnerOfTheRuntimes(t *testing.T) {
 	if err := os.Chown(upstream, 12, 34); err != nil {
 		t.Fatal(err)
 	}
-	s := mustListen(t, filepath.Join(dir, "s"), unixsock.OwnerOf(upstream))
-	late := mustListen(t, filepath.Join(dir, "late"), unixsock.OwnerOf(filepath.Join(dir, "absent")))
+	s := mustListen(t, filepath.Join(dir, "s"), OwnerOf(upstream))
+	late := mustListen(t, filepath.Join(dir, "late"), OwnerOf(filepath.Join(dir, "absent")))
 	late.Adopt(upstream)
-	for _, s := range []*unixsock.Socket{s, late} {
+	for _, s := range []*Socket{s, late} {
 		path := s.Addr().String()
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil || st.Uid != 12 || st.Gid != 34 || st.Mode&0o777 != 0o660 {
@@ -115,9 +122,9 @@ func TestSocketGetsTheOwnerOfTheRuntimes(t *testing.T) {
 func TestLiveSocketIsRefused(t *testing.T) {
 	dir := shortDir(t)
 	path := filepath.Join(dir, "s")
-	mustListen(t, path, unixsock.Owner{})
+	mustListen(t, path, Owner{})
 	first := stat(t, path)
-	_, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
+	_, err := Listen(path, Owner{}, quiet())
 	if err == nil || !strings.Contains(err.Error(), path+" is in use") {
 		t.Fatalf("got %v", err)
 	}
@@ -134,7 +141,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
-	mustListen(t, path, unixsock.Owner{})
+	mustListen(t, path, Owner{})
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +162,7 @@ func TestWhatIsNotASocketIsLeftAlone(t *testing.T) {
 		if err := makeIt(path); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := unixsock.Listen(path, unixsock.Owner{}, quiet()); err == nil || !strings.Contains(err.Error(), "is not a socket") {
+		if _, err := Listen(path, Owner{}, quiet()); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Lstat(path); err != nil {
@@ -171,7 +178,7 @@ func TestSocketOfAnotherKindIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	if _, err := unixsock.Listen(path, unixsock.Owner{}, quiet()); !errors.Is(err, syscall.EPROTOTYPE) {
+	if _, err := Listen(path, Owner{}, quiet()); !errors.Is(err, syscall.EPROTOTYPE) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -179,7 +186,7 @@ func TestSocketOfAnotherKindIsLeftAlone(t *testing.T) {
 func TestBadPathsAreRefused(t *testing.T) {
 	long := filepath.Join("/tmp", strings.Repeat("x", 103))
 	for path, want := range map[string]string{"relative/s": "absolute", long: "at most 107", "": "empty"} {
-		_, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
+		_, err := Listen(path, Owner{}, quiet())
 		var bad *cri.EndpointError
 		if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", path, err)
@@ -189,12 +196,12 @@ func TestBadPathsAreRefused(t *testing.T) {
 
 func TestOnlyOurOwnSocketIsRemoved(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
-	s := mustListen(t, path, unixsock.Owner{})
+	s := mustListen(t, path, Owner{})
 	_ = s.Close()
 	if err := os.Rename(path, path+".old"); err != nil {
 		t.Fatal(err)
 	}
-	successor := mustListen(t, path, unixsock.Owner{})
+	successor := mustListen(t, path, Owner{})
 	theirs := stat(t, path)
 	s.Remove()
 	if fi, err := os.Lstat(path); err != nil || !os.SameFile(theirs, fi) {
@@ -212,10 +219,10 @@ func TestOneOfManyStartsWins(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var won []*unixsock.Socket
+	var won []*Socket
 	for range 8 {
 		wg.Go(func() {
-			s, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
+			s, err := Listen(path, Owner{}, quiet())
 			if err != nil {
 				return
 			}
@@ -237,40 +244,44 @@ func TestOneOfManyStartsWins(t *testing.T) {
 	won[0].Remove()
 }
 
-// Whoever gets through to the socket finds it with its final mode: it was set
-// before anybody could.
-func TestSocketIsNeverReachableWithAnotherMode(t *testing.T) {
+// bugs.md B93: mode and owner are those of the runtime's before anybody can
+// connect, not a moment after.
+func TestCaseB93ModeAndOwnerAreSetBeforeAnybodyCanConnect(t *testing.T) {
 	dir := shortDir(t)
-	for i := range 60 {
-		path := filepath.Join(dir, fmt.Sprint(i))
-		seen := make(chan os.FileMode)
-		go func() {
-			for {
-				c, err := net.Dial("unix", path)
-				if err != nil {
-					runtime.Gosched()
-					continue
-				}
-				fi, err := os.Lstat(path)
-				_ = c.Close()
-				if err != nil {
-					seen <- 0
-				} else {
-					seen <- fi.Mode().Perm()
-				}
-				return
-			}
-		}()
-		s, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
-		if err != nil {
+	upstream := mustListen(t, filepath.Join(dir, "up"), Owner{})
+	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
+	if uid == 0 {
+		uid, gid = 12, 34
+		if err := os.Chown(upstream.Addr().String(), int(uid), int(gid)); err != nil {
 			t.Fatal(err)
 		}
-		if mode := <-seen; mode != 0o660 {
-			t.Fatalf("reached with mode %#o", mode)
-		}
-		_ = s.Close()
-		s.Remove()
 	}
+	old := unix.Umask(0)
+	defer unix.Umask(old)
+	path := filepath.Join(dir, "s")
+	looked := false
+	s, err := listen(path, OwnerOf(upstream.Addr().String()), quiet(), func() {
+		looked = true
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil || st.Mode&0o777 != 0o660 || st.Uid != uid || st.Gid != gid {
+			t.Errorf("just before: uid %d gid %d mode %#o, %v", st.Uid, st.Gid, st.Mode&0o777, err)
+		}
+		if c, err := net.Dial("unix", path); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("just before: dial gives %v", err)
+			if err == nil {
+				_ = c.Close()
+			}
+		}
+	})
+	if err != nil || !looked {
+		t.Fatal(err, looked)
+	}
+	defer func() { _ = s.Close(); s.Remove() }()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
 }
 
 // A server that is too busy to accept is alive.
@@ -291,7 +302,7 @@ func TestBusySocketIsRefused(t *testing.T) {
 		}
 		defer func() { _ = c.Close() }()
 	}
-	if _, err := unixsock.Listen(path, unixsock.Owner{}, quiet()); err == nil || !strings.Contains(err.Error(), "may be in use") {
+	if _, err := Listen(path, Owner{}, quiet()); err == nil || !strings.Contains(err.Error(), "may be in use") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Lstat(path); err != nil {
@@ -313,7 +324,7 @@ func TestStartWaitsForAnotherInTheSameDirectory(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		s, err := unixsock.Listen(path, unixsock.Owner{}, quiet())
+		s, err := Listen(path, Owner{}, quiet())
 		if err == nil {
 			_ = s.Close()
 			s.Remove()
