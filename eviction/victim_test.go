@@ -16,6 +16,7 @@ func TestDyingVictimIsNotTakenAgainWithoutAHold(t *testing.T) {
 		r.broken = &brokenHolds{write: errors.New("no space left on tmpfs")}
 		c := r.add(testPod{uid: "dying", usage: 4 * gi})
 		c.immortal = true
+		r.runtime.failStops(errors.New("connection refused"))
 		r.add(testPod{uid: "next", usage: 2 * gi})
 		stop := r.start()
 		defer stop()
@@ -23,6 +24,8 @@ func TestDyingVictimIsNotTakenAgainWithoutAHold(t *testing.T) {
 		r.node.setAvailable(300 * mi)
 		pass(5 * time.Second)
 		c.change(func(c *fakeCgroup) { c.immortal = false })
+		pass(10 * time.Second)
+		r.runtime.failStops(nil)
 		pass(10 * time.Second)
 		got := r.outcomes()
 		slices.Sort(got) // that of the slower one is told later
