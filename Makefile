@@ -40,6 +40,10 @@ test-unit: ## run the tests that start no container
 test-lab: ## run the tests on real containerd 1.6 and 2.4 (root)
 	$(GO) test -race -p 1 -timeout 30m $(LAB)
 
+.PHONY: conformance
+conformance: build ## run critest directly and through the proxy on a real containerd 2.4 and compare (root, Debian 12, 6 minutes)
+	$(GO) run ./test/conformance -binary $(BIN)
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (3s)
 	@set -e; for pkg in $$($(GO) list ./...); do \

@@ -41,6 +41,10 @@ var allowed = map[string][]string{
 	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "holds", "internal/unixsock", "inventory", "proxy", "systemd"},
 	"test/e2e":        {},
 	"test/benchproxy": {"cri", "holds", "proxy"},
+
+	"test/conformance":        {"internal/lab", "proxy", "test/conformance/images"},
+	"test/conformance/images": {},
+	"test/conformance/guest":  {},
 }
 
 // forbidden are imports of others that a folder may not have.
