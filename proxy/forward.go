@@ -36,10 +36,12 @@ func (p *Proxy) handle(_ any, ss grpc.ServerStream) (err error) {
 func (p *Proxy) forward(method string, ss grpc.ServerStream) error {
 	incoming, _ := metadata.FromIncomingContext(ss.Context())
 	subtype := contentSubtype(incoming)
+	opts := p.callOptions(subtype, incoming)
 	ctx, cancel := context.WithCancelCause(metadata.NewOutgoingContext(ss.Context(), endToEnd(incoming)))
 	defer cancel(nil)
 
-	c := &call{shape: shapeOf(method), cancel: cancel}
+	known := p.methods[method]
+	c := &call{shape: known.shape, cancel: cancel}
 	if !p.calls.add(c) {
 		return status.Error(codes.Unavailable, errDraining.Error())
 	}
@@ -47,7 +49,7 @@ func (p *Proxy) forward(method string, ss grpc.ServerStream) error {
 
 	// Only for the methods we look into, the request is read before the call
 	// goes on; all others are opened at once, whoever speaks first.
-	t := p.newTap(method, subtype)
+	t := p.newTap(method, known.kind, subtype)
 	var first *frame
 	if t != nil {
 		first = &frame{}
@@ -61,18 +63,18 @@ func (p *Proxy) forward(method string, ss grpc.ServerStream) error {
 			return refusal
 		}
 	}
-	err := p.exchange(ctx, c, t, first, method, subtype, incoming, ss)
+	err := p.exchange(ctx, c, t, first, method, opts, ss)
 	if t != nil {
 		t.end(err)
 	}
 	return err
 }
 
-// exchange opens the upstream call and moves frames both ways until it ends.
-func (p *Proxy) exchange(ctx context.Context, c *call, t *tap, first *frame, method, subtype string,
-	incoming metadata.MD, ss grpc.ServerStream) error {
-	opts := []grpc.CallOption{grpc.ForceCodecV2(rawCodec{name: subtype})}
-	if a := incoming.Get(authorityHeader); len(a) == 1 {
+// callOptions are those of the call to the runtime.
+func (p *Proxy) callOptions(subtype string, incoming metadata.MD) []grpc.CallOption {
+	opts := make([]grpc.CallOption, 0, 3)
+	opts = append(opts, grpc.ForceCodecV2(rawCodec{name: subtype}))
+	if a := incoming[authorityHeader]; len(a) == 1 {
 		opts = append(opts, grpc.CallAuthority(a[0]))
 	}
 	if !p.upstream.everConnected() {
@@ -80,8 +82,13 @@ func (p *Proxy) exchange(ctx context.Context, c *call, t *tap, first *frame, met
 		// was ever there its calls wait as long as their deadline allows.
 		opts = append(opts, grpc.WaitForReady(true))
 	}
-	desc := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
-	cs, err := p.upstream.conn.NewStream(ctx, desc, method, opts...)
+	return opts
+}
+
+// exchange opens the upstream call and moves frames both ways until it ends.
+func (p *Proxy) exchange(ctx context.Context, c *call, t *tap, first *frame, method string,
+	opts []grpc.CallOption, ss grpc.ServerStream) error {
+	cs, err := p.upstream.conn.NewStream(ctx, p.bidirectional, method, opts...)
 	if err != nil {
 		if first != nil {
 			first.free()
@@ -91,9 +98,7 @@ func (p *Proxy) exchange(ctx context.Context, c *call, t *tap, first *frame, met
 	p.upstream.connected()
 	c.upstream.Store(true)
 
-	p.pumps.Add(1)
-	go func() {
-		defer p.pumps.Done()
+	p.pumps.Go(func() {
 		defer func() {
 			if r := recover(); r != nil {
 				p.panicked(method, r, debug.Stack())
@@ -103,7 +108,7 @@ func (p *Proxy) exchange(ctx context.Context, c *call, t *tap, first *frame, met
 		if err := pumpRequests(first, ss, cs); err != nil {
 			c.cancel(err)
 		}
-	}()
+	})
 
 	// Nil without an error means that the runtime sent no headers of their own:
 	// then we must not either, or trailers-only would not stay so.
@@ -114,8 +119,8 @@ func (p *Proxy) exchange(ctx context.Context, c *call, t *tap, first *frame, met
 			return err
 		}
 	}
+	f := &frame{}
 	for {
-		f := &frame{}
 		if err := cs.RecvMsg(f); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = nil
@@ -150,9 +155,12 @@ func (p *Proxy) localError(ctx context.Context, err error) error {
 // error means that the caller's side is broken; an upstream that ended early is
 // none, its status comes by the other direction.
 func pumpRequests(first *frame, ss grpc.ServerStream, cs grpc.ClientStream) error {
-	for f := first; ; f = nil {
-		if f == nil {
-			f = &frame{}
+	f, filled := first, first != nil
+	if f == nil {
+		f = &frame{}
+	}
+	for ; ; filled = false {
+		if !filled {
 			if err := ss.RecvMsg(f); err != nil {
 				if errors.Is(err, io.EOF) {
 					return cs.CloseSend()

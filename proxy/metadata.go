@@ -27,21 +27,21 @@ func hopByHop(key string) bool {
 	return strings.HasPrefix(key, ":")
 }
 
-// endToEnd is md without its hop-by-hop keys. md itself is not changed.
+// endToEnd takes the hop-by-hop keys out of md, which must be the caller's own,
+// and returns it; what gRPC hands out is a copy always.
 func endToEnd(md metadata.MD) metadata.MD {
-	out := make(metadata.MD, len(md))
-	for k, v := range md {
-		if !hopByHop(k) {
-			out[k] = v
+	for k := range md {
+		if hopByHop(k) {
+			delete(md, k)
 		}
 	}
-	return out
+	return md
 }
 
 // contentSubtype is the part of the content-type behind "application/grpc+",
 // empty if there is none.
 func contentSubtype(md metadata.MD) string {
-	for _, ct := range md.Get("content-type") {
+	for _, ct := range md["content-type"] {
 		if rest, ok := strings.CutPrefix(ct, "application/grpc"); ok && rest != "" {
 			return strings.ToLower(rest[1:])
 		}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"strings"
 
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -84,25 +85,29 @@ const (
 	shapeStream
 )
 
-func shapeOf(full string) shape {
-	service, method := splitMethod(full)
-	desc := &runtimeapi.RuntimeService_ServiceDesc
-	switch service {
-	case "runtime.v1.RuntimeService", "runtime.v1alpha2.RuntimeService":
-	case "runtime.v1.ImageService", "runtime.v1alpha2.ImageService":
-		desc = &runtimeapi.ImageService_ServiceDesc
-	default:
-		return shapeUnknown
-	}
-	for _, m := range desc.Methods {
-		if m.MethodName == method {
-			return shapeUnary
+// knowledge is what is known of a method beforehand.
+type knowledge struct {
+	kind  kind
+	shape shape
+}
+
+// knownMethods are the methods of the compiled API, by full name.
+func knownMethods() map[string]knowledge {
+	known := make(map[string]knowledge)
+	for api, services := range map[*grpc.ServiceDesc][]string{
+		&runtimeapi.RuntimeService_ServiceDesc: {"runtime.v1.RuntimeService", "runtime.v1alpha2.RuntimeService"},
+		&runtimeapi.ImageService_ServiceDesc:   {"runtime.v1.ImageService", "runtime.v1alpha2.ImageService"},
+	} {
+		for _, service := range services {
+			for _, m := range api.Methods {
+				full := "/" + service + "/" + m.MethodName
+				known[full] = knowledge{kind: classify(full), shape: shapeUnary}
+			}
+			for _, s := range api.Streams {
+				full := "/" + service + "/" + s.StreamName
+				known[full] = knowledge{kind: classify(full), shape: shapeStream}
+			}
 		}
 	}
-	for _, s := range desc.Streams {
-		if s.StreamName == method {
-			return shapeStream
-		}
-	}
-	return shapeUnknown
+	return known
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/cri-evictd/cri-evictd/cri"
@@ -63,10 +64,15 @@ type Proxy struct {
 	upstream *upstream
 	calls    *calls
 	stats    *statistics
-	events   *broker
-	pumps    sync.WaitGroup
-	ran      atomic.Bool
-	serving  chan struct{}
+	methods  map[string]knowledge
+	pool     *pool
+	// bidirectional is how every call is opened upstream: any number of messages
+	// either way.
+	bidirectional *grpc.StreamDesc
+	events        *broker
+	pumps         sync.WaitGroup
+	ran           atomic.Bool
+	serving       chan struct{}
 
 	// decodeHook, set by tests only, runs inside every guarded decoding.
 	decodeHook func(method string)
@@ -97,8 +103,9 @@ func New(opts Options) (*Proxy, error) {
 	if opts.DrainTimeout == 0 {
 		opts.DrainTimeout = DefaultDrainTimeout
 	}
-	p := &Proxy{opts: opts, calls: newCalls(), stats: newStatistics(), events: newBroker(), serving: make(chan struct{})}
-	u, err := newUpstream(opts.Upstream, opts.Log)
+	p := &Proxy{opts: opts, calls: newCalls(), stats: newStatistics(), methods: knownMethods(), pool: newPool(), events: newBroker(), serving: make(chan struct{})}
+	p.bidirectional = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
+	u, err := newUpstream(opts.Upstream, opts.Log, p.pool)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +127,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	// finish during the drain need both.
 	rest, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	defer p.pool.close()
 	defer func() { _ = p.upstream.conn.Close() }()
 
 	owner := unixsock.OwnerOf(p.opts.Upstream.Path)
@@ -156,6 +164,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 		grpc.MaxHeaderListSize(maxHeaderList),
 		grpc.StaticStreamWindowSize(cri.StreamWindow),
 		grpc.StaticConnWindowSize(cri.ConnWindow),
+		experimental.BufferPool(p.pool),
+		grpc.SharedWriteBuffer(true), // a caller that is silent holds no buffer
 		// A caller's keepalive is between it and us; never punish it.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.ConnectionTimeout(handshakeTimeout),

@@ -27,8 +27,7 @@ type tap struct {
 
 // newTap returns nil for calls that are not looked into: other methods, other
 // encodings than protobuf.
-func (p *Proxy) newTap(method, subtype string) *tap {
-	k := classify(method)
+func (p *Proxy) newTap(method string, k kind, subtype string) *tap {
 	if k == other || (subtype != "" && subtype != "proto") {
 		return nil
 	}

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/experimental"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -36,9 +38,9 @@ type upstream struct {
 	problem string
 }
 
-func newUpstream(e cri.Endpoint, log logrus.FieldLogger) (*upstream, error) {
+func newUpstream(e cri.Endpoint, log logrus.FieldLogger, buffers mem.BufferPool) (*upstream, error) {
 	u := &upstream{endpoint: e, log: log.WithField("upstream", e.Path)}
-	conn, err := grpc.NewClient(cri.Target, cri.DialOptions(e, u.dialed)...)
+	conn, err := grpc.NewClient(cri.Target, append(cri.DialOptions(e, u.dialed), experimental.WithBufferPool(buffers))...)
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", e, err)
 	}

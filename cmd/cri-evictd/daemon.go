@@ -92,6 +92,9 @@ func (a *app) daemon(ctx context.Context, withProxy, withEvict bool) error {
 		})
 	}
 	if withProxy {
+		if !withEvict {
+			prepareProxyProcess()
+		}
 		start(func(ctx context.Context, ready func()) error { return a.runProxy(ctx, cfg, true, log, ready) })
 	}
 	if withEvict {
