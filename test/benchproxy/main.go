@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +24,8 @@ import (
 func main() {
 	var o options
 	flag.StringVar(&o.binary, "binary", "bin/cri-evictd", "the cri-evictd to measure")
+	flag.StringVar(&o.other, "other", "", "measure this cri-evictd as well, as \"other\"; a command: \"env GOGC=50 bin/cri-evictd\"")
+	flag.StringVar(&o.without, "without", "", "leave these ways out, comma separated: direct, typed")
 	flag.BoolVar(&o.quick, "quick", false, "a smoke run of some seconds: its figures say little")
 	flag.DurationVar(&o.total, "for", 18*time.Second, "time for each kind of call, all ways together")
 	flag.DurationVar(&o.slot, "slice", 60*time.Millisecond, "time of one way's turn")
@@ -48,7 +51,7 @@ func main() {
 }
 
 type options struct {
-	binary                        string
+	binary, other, without        string
 	quick                         bool
 	total, slot, idle             time.Duration
 	only                          string
@@ -85,6 +88,7 @@ func (o options) bench(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	s.leaveOut(strings.Split(o.without, ","))
 	fmt.Fprintf(w, "%s, %d CPUs, %s, load %s\n", time.Now().UTC().Format(time.RFC3339), runtime.NumCPU(), runtime.Version(), loadAverage())
 	if o.idle > 0 {
 		return measureIdle(ctx, w, s.variants, o.idle)
@@ -182,8 +186,25 @@ func (s *setup) startMiddle(ctx context.Context, self string) error {
 		}
 		s.variants = append(s.variants, v)
 	}
-	socket := filepath.Join(s.dir, "proxy")
-	config := filepath.Join(s.dir, "config.yaml")
+	v, err := s.startProxy(ctx, "proxy", s.o.binary)
+	if err != nil {
+		return err
+	}
+	s.variants = append(s.variants, v)
+	if s.o.other == "" {
+		return nil
+	}
+	if v, err = s.startProxy(ctx, "other", strings.Fields(s.o.other)...); err != nil {
+		return err
+	}
+	s.variants = append(s.variants, v)
+	return nil
+}
+
+// startProxy starts a cri-evictd proxy with a holds directory.
+func (s *setup) startProxy(ctx context.Context, name string, command ...string) (*variant, error) {
+	socket := filepath.Join(s.dir, name)
+	config := filepath.Join(s.dir, name+".yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, `apiVersion: cri-evictd.io/v1alpha1
 kind: EvictionConfiguration
 listen: unix://%s
@@ -191,15 +212,14 @@ runtimeEndpoint: unix://%s
 runDir: %s
 proxySocket: %s
 stateDir: %s
-`, socket, filepath.Join(s.dir, "backend"), filepath.Join(s.dir, "run"), filepath.Join(s.dir, "events"), s.dir), 0o600); err != nil {
-		return err
+`, socket, filepath.Join(s.dir, "backend"), filepath.Join(s.dir, "run"), socket+".events", s.dir), 0o600); err != nil {
+		return nil, err
 	}
-	p, err := start(ctx, s.log, socket, s.o.binary, "proxy", "--config", config, "--log-level", "warn")
+	p, err := start(ctx, s.log, socket, append(command, "proxy", "--config", config, "--log-level", "warn")...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.variants = append(s.variants, &variant{name: "proxy", socket: socket, middle: p})
-	return nil
+	return &variant{name: name, socket: socket, middle: p}, nil
 }
 
 func (s *setup) startRole(ctx context.Context, self, role string) (*variant, error) {
@@ -215,6 +235,17 @@ func (s *setup) startRole(ctx context.Context, self, role string) (*variant, err
 	return &variant{name: role, socket: socket, middle: p}, nil
 }
 
+// leaveOut takes ways out of what is timed.
+func (s *setup) leaveOut(names []string) {
+	s.variants = slices.DeleteFunc(s.variants, func(v *variant) bool {
+		out := slices.Contains(names, v.name) && v.name != "relay"
+		if out && v.middle != nil {
+			v.middle.stop()
+		}
+		return out
+	})
+}
+
 // restart gives the memory test processes without a past.
 func (s *setup) restart(ctx context.Context) error {
 	for _, v := range append(s.variants, s.counted...) {
@@ -223,7 +254,8 @@ func (s *setup) restart(ctx context.Context) error {
 			v.middle.stop()
 		}
 	}
-	s.variants, s.counted = s.variants[:1], nil
+	s.variants = slices.DeleteFunc(s.variants, func(v *variant) bool { return v.middle != nil })
+	s.counted = nil
 	self, err := os.Executable()
 	if err != nil {
 		return err
