@@ -99,9 +99,10 @@ func (t *traces) removeCgroups(timeout time.Duration) error {
 		}
 		above[filepath.Dir(dir)] = true
 	}
-	// A pod's cgroup may be gone while the levels above it are still there.
+	// A pod's cgroup may be gone while the levels above it are still there. Pods
+	// without a cgroup parent are in one named after the namespace.
 	for _, root := range roots {
-		for _, level := range []string{"kubepods/burstable", "kubepods/besteffort", "kubepods"} {
+		for _, level := range []string{"kubepods/burstable", "kubepods/besteffort", "kubepods", criNamespace} {
 			above[filepath.Join(root, level)] = len(t.uids) > 0 || above[filepath.Join(root, level)]
 		}
 		for parent := range t.parents {

@@ -38,7 +38,7 @@ func (r *rig) critest(ctx context.Context, name, socket, focus string) ([]result
 		"-ginkgo.seed=" + strconv.FormatInt(r.seed, 10), "-ginkgo.no-color", "-ginkgo.v", "-ginkgo.json-report=" + report,
 	}
 	if focus != "" {
-		args = append(args, "-ginkgo.focus=^"+regexp.QuoteMeta(focus)+"$")
+		args = append(args, "-ginkgo.focus="+regexp.QuoteMeta(focus)+"$") // the suite's name comes before
 	}
 	cmd := exec.CommandContext(ctx, r.programs.Critest, args...)
 	cmd.Stdout, cmd.Stderr = log, log

@@ -88,15 +88,15 @@ func ensureRunc(ctx context.Context, log io.Writer, debian string) (string, erro
 			return fmt.Errorf("libseccomp-dev has no libseccomp.a: %q", archives)
 		}
 		// In place of pkg-config, which would name the host's folders. The
-		// archive itself is linked: its package's .so is a link into another one.
-		script := fmt.Sprintf("#!/bin/sh\necho -I%s %s\n", filepath.Join(debian, "usr/include"), archives[0])
+		// archive is linked: the package's .so is a link into another package.
+		script := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in\n*--cflags*) echo -I%s ;;\n*--libs*) echo -L%s -l:libseccomp.a ;;\nesac\n",
+			filepath.Join(debian, "usr/include"), filepath.Dir(archives[0]))
 		pkgConfig := filepath.Join(dir, "pkg-config")
 		if err := os.WriteFile(pkgConfig, []byte(script), 0o700); err != nil {
 			return err
 		}
-		return lab.RunGo(ctx, dir, []string{
-			"GOBIN=" + dir, "CGO_ENABLED=1", "PKG_CONFIG=" + pkgConfig, "CGO_LDFLAGS_ALLOW=.*/libseccomp\\.a",
-		}, "install", "-tags=seccomp", "-ldflags=-s -w -X main.version="+strings.TrimPrefix(runcTag, "v"), runcPackage+"@"+runcTag)
+		return lab.RunGo(ctx, dir, []string{"GOBIN=" + dir, "CGO_ENABLED=1", "PKG_CONFIG=" + pkgConfig},
+			"install", "-tags=seccomp", "-ldflags=-s -w -X main.version="+strings.TrimPrefix(runcTag, "v"), runcPackage+"@"+runcTag)
 	})
 	return filepath.Join(dir, "runc"), err
 }
