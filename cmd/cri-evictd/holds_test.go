@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -157,4 +158,37 @@ func TestSecondEvictor(t *testing.T) {
 	if code, _, _ := command(t, "holds", "list", "--admin-socket", n.path("admin.sock")); code != exitOK {
 		t.Error("the first one was disturbed")
 	}
+}
+
+// Without a proxy the evictor's own connection tells that the runtime was
+// restarted.
+func TestEvictAloneListsAfterARestartOfTheRuntime(t *testing.T) {
+	n := newNode(t, v2Tree, fakecri.Options{})
+	// Pod cgroups nobody knows lead to a list every 10 s.
+	if err := os.RemoveAll(n.tree + "/cgroup/kubepods.slice"); err != nil {
+		t.Fatal(err)
+	}
+	direct, err := n.runtime.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = direct.Close() }()
+	sb, err := direct.Runtime().RunPodSandbox(t.Context(), sandboxRequest("u1", "a", "", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.start("evict", append(n.roots(), "--config", n.config(""))...)
+	pods := func(want string) func() bool {
+		return func() bool {
+			_, out, _ := command(t, "status", "--admin-socket", n.path("admin.sock"))
+			return strings.Contains(out, want+" known")
+		}
+	}
+	eventually(t, "the pod is known", pods("1"))
+	n.runtime.Crash()
+	n.runtime.Vanish(sb.GetPodSandboxId())
+	if err := n.runtime.Up(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod is forgotten", pods("0"))
 }
