@@ -27,6 +27,7 @@ type rig struct {
 	tmp      string // critest's TMPDIR
 	out      string // logs and reports
 	seed     int64
+	focus    string
 
 	registry *http.Server
 	ctd      *lab.Containerd
