@@ -106,6 +106,7 @@ type Engine struct {
 	repeats     map[string]holds.Repeat
 	lastRelease time.Time
 	absent      map[string]time.Time
+	unkillable  map[string]time.Time // UID → when its kill was given up
 	ledgerError string
 	holdsError  string
 	realtime    []string
@@ -122,17 +123,18 @@ func New(set Settings, p Parts) (*Engine, error) {
 	e := &Engine{
 		set: set, store: p.Store, syncer: p.Syncer, holds: p.Holds, ledger: p.Ledger, copier: p.Copier, runtime: p.Runtime,
 		cgroups: p.Cgroups, thaw: p.Thaw, bootID: p.BootID, clock: p.Clock, log: p.Log,
-		planner:  newPlanner(p.Cgroups, set.Protection, p.Log),
-		orders:   make(chan *Decision, 4),
-		stuck:    make(chan *Decision, 4),
-		decided:  make(chan *Decision, 64),
-		observed: make(chan *Decision, 4),
-		replan:   make(chan struct{}, 1),
-		persist:  make(chan Report, 256),
-		pending:  map[string]string{},
-		repeats:  map[string]holds.Repeat{},
-		absent:   map[string]time.Time{},
-		started:  p.Clock(),
+		planner:    newPlanner(p.Cgroups, set.Protection, p.Log),
+		orders:     make(chan *Decision, 4),
+		stuck:      make(chan *Decision, 4),
+		decided:    make(chan *Decision, 64),
+		observed:   make(chan *Decision, 4),
+		replan:     make(chan struct{}, 1),
+		persist:    make(chan Report, 256),
+		pending:    map[string]string{},
+		repeats:    map[string]holds.Repeat{},
+		unkillable: map[string]time.Time{},
+		absent:     map[string]time.Time{},
+		started:    p.Clock(),
 	}
 	e.sampler = newSampler(p.Meminfo, p.Scan, p.MinFree, p.Clock, e.orders, e.observed, e.stuck)
 	e.sampler.rules.Store(&set.Rules)
@@ -324,6 +326,10 @@ func (e *Engine) refreshInventory() {
 	}
 }
 
+// unkillableFor is how long a pod whose kill was given up is passed over, so
+// that it does not cost each further victim 2 s.
+const unkillableFor = 5 * time.Minute
+
 // publishPlan gives the fast half a fresh plan.
 func (e *Engine) publishPlan() {
 	in := planInput{
@@ -340,6 +346,13 @@ func (e *Engine) publishPlan() {
 	e.mu.Lock()
 	for uid, why := range e.pending {
 		in.held[uid], in.keepOpen[uid] = why, true
+	}
+	for uid, at := range e.unkillable {
+		if in.now.Sub(at) >= unkillableFor {
+			delete(e.unkillable, uid)
+		} else if in.held[uid] == "" {
+			in.held[uid] = "it could not be killed a moment ago"
+		}
 	}
 	for uid, r := range e.repeats {
 		if in.now.Sub(r.Last) < repeatForgotten {

@@ -74,6 +74,9 @@ func (e *Engine) waitingFor() string {
 	if why := NoVictim(l.noVictim.Load()); why != Chosen {
 		return why.String()
 	}
+	if e.set.Rules.Observe {
+		return "mode is observe"
+	}
 	if action(l.action.Load()) == waiting {
 		return "a kill is in flight"
 	}

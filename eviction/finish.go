@@ -22,6 +22,9 @@ func (e *Engine) finish(ctx context.Context, d *Decision, outcome string) {
 		"decision": d.ID, "pod": pod.String(), "uid": pod.UID, "signal": MemoryAvailable,
 	})
 	report := e.report(d, outcome)
+	if outcome == OutcomeResumed {
+		e.keepInputs(report)
+	}
 	e.announce(log, d)
 
 	stopCtx, cancelStop := context.WithCancel(ctx)
@@ -210,6 +213,9 @@ func (e *Engine) giveUp(log *logrus.Entry, d *Decision, report *Report, tries in
 		}
 		e.release(r, ReleasedKillFailed)
 	}
+	e.mu.Lock()
+	e.unkillable[d.pod().UID] = e.clock()
+	e.mu.Unlock()
 	log.WithField("tries", tries).Error("the victim could not be killed; its hold is lifted and others are considered")
 	e.keep(report)
 }

@@ -64,6 +64,17 @@ func (h *history) load(raw []json.RawMessage) {
 	h.reports = append(reports, h.reports...)
 }
 
+// keepInputs gives a resumed decision back what it was decided on, where the
+// report of the process that decided it is known.
+func (e *Engine) keepInputs(r *Report) {
+	for _, old := range e.history.newest(historyLength) {
+		if old.ID == r.ID && old.Victim != nil && *old.Victim == *r.Victim {
+			r.Time, r.Summary, r.Memory, r.Candidates = old.Time, old.Summary, old.Memory, old.Candidates
+			return
+		}
+	}
+}
+
 // keep records a report in memory and hands it to the ledger.
 func (e *Engine) keep(r *Report) {
 	c := *r

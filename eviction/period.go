@@ -10,6 +10,9 @@ const (
 	alarmDwell    = time.Second
 	nearMultiple  = 4
 	timeToDivisor = 8
+	// fastestFill is the rate, in bytes per second, that memory is taken to be
+	// able to fill at without warning (earlyoom's figure for its own pacing).
+	fastestFill = 6 << 30
 )
 
 // pace chooses how long to wait for the next sample.
@@ -23,7 +26,10 @@ type pace struct {
 
 // next returns the sampling period of design §7: the time to the threshold ÷ 8
 // within [2 ms, 1 s], at most 100 ms while available is below four times the
-// threshold; below the threshold 2 ms for the first second and then 10 ms.
+// threshold; below the threshold 2 ms for the first second and then 10 ms. A
+// quiet node gets no longer than it would take to fill it up to the threshold
+// at once (at least 100 ms), so that a burst out of nothing is seen before it is
+// over (bugs.md B106).
 func (p *pace) next(now time.Time, available, amount uint64, met bool) time.Duration {
 	p.observe(now, available)
 	if met {
@@ -39,6 +45,10 @@ func (p *pace) next(now time.Time, available, amount uint64, met bool) time.Dura
 	period := periodCalm
 	if available/nearMultiple < amount {
 		period = periodNear
+	}
+	if available > amount {
+		fill := time.Duration(float64(available-amount) / fastestFill * float64(time.Second))
+		period = min(period, max(fill, periodNear))
 	}
 	if ttt, ok := p.timeTo(available, amount); ok {
 		period = min(period, max(ttt/timeToDivisor, periodAlarm))

@@ -63,6 +63,7 @@ type openPod struct {
 	// foreign are the processes found at checkedAt.
 	foreign   []string
 	unread    bool // the processes could not be read
+	vacant    bool // no process is left
 	checkedAt time.Time
 	inactive  uint64
 	measured  bool // inactive was read at least once
@@ -170,7 +171,7 @@ func (pl *planner) bar(p *inventory.Pod, o *openPod, in planInput) string {
 	if len(o.foreign) > 0 {
 		return "protected: its cgroup holds " + o.foreign[0]
 	}
-	if o.empty() {
+	if o.vacant {
 		return "no process of it is left, whatever the runtime says"
 	}
 	return ""
@@ -209,9 +210,14 @@ func (pl *planner) open(p *inventory.Pod, in planInput) *openPod {
 		pl.openCgroups(p, o)
 		pl.cache[p.UID] = o
 	}
-	if o.members != members || in.now.Sub(o.checkedAt) >= foreignEvery {
+	due := o.members != members || in.now.Sub(o.checkedAt) >= foreignEvery
+	if due {
 		o.members, o.checkedAt = members, in.now
 		pl.look(p, o)
+	}
+	// On v1 this lists the pod's processes: too much for every plan.
+	if due || o.vacant || !pl.cgroups.Freezes() {
+		o.vacant = o.empty()
 	}
 	if !in.alarm || !o.measured {
 		pl.measure(p, o)

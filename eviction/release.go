@@ -15,7 +15,6 @@ const (
 	ReleasedMaximum      = "maximum"
 	ReleasedKillFailed   = "kill-failed"
 	ReleasedBreachGone   = "breach-gone"
-	ReleasedReboot       = "reboot"
 	ReleasedObserve      = "observe" // started anew in mode observe
 )
 
