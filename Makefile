@@ -9,6 +9,7 @@ LDFLAGS := -s -w $(if $(VERSION),-X main.release=$(VERSION))
 LAB     := ./internal/lab/... ./test/...
 CACHE   ?= $(or $(CRI_EVICTD_CACHE),$(XDG_CACHE_HOME),$(HOME)/.cache)/cri-evictd-lint
 FUZZTIME ?= 3s
+SOAK     ?= 10m
 
 ERRCHECK    := github.com/kisielk/errcheck@v1.30.0
 ERRORLINT   := github.com/polyfloyd/go-errorlint@v1.8.0
@@ -43,6 +44,10 @@ test-lab: ## run the tests on real containerd 1.6 and 2.4 (root)
 .PHONY: conformance
 conformance: build ## run critest directly and through the proxy on a real containerd 2.4 and compare (root, Debian 12, 6 minutes)
 	$(GO) run ./test/conformance -binary $(BIN)
+
+.PHONY: soak
+soak: build ## kill containerd, proxy and evictor at random while pods come and go, for SOAK (10m) (root)
+	$(GO) run ./test/soak -binary $(BIN) -for $(SOAK)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (3s)
