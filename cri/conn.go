@@ -31,6 +31,7 @@ const (
 	backoffBase    = 50 * time.Millisecond
 	backoffMax     = time.Second
 	connectTimeout = time.Second
+	idleRetry      = time.Second
 )
 
 // Target is what to hand to grpc.NewClient together with DialOptions: the
@@ -109,8 +110,22 @@ func WatchConn(ctx context.Context, cc *grpc.ClientConn, visit func(connectivity
 			cc.Connect()
 		}
 		visit(state)
-		if !cc.WaitForStateChange(ctx, state) {
-			return
+		for !waitForChange(ctx, cc, state) {
+			if ctx.Err() != nil {
+				return
+			}
+			if state == connectivity.Idle {
+				cc.Connect()
+			}
 		}
 	}
+}
+
+// waitForChange waits for a state other than this one, but no longer than
+// idleRetry: a connection that was idle, connected and idle again between the
+// look at its state and the wait seems not to have changed, and would stay idle.
+func waitForChange(ctx context.Context, cc *grpc.ClientConn, state connectivity.State) bool {
+	ctx, cancel := context.WithTimeout(ctx, idleRetry)
+	defer cancel()
+	return cc.WaitForStateChange(ctx, state)
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Fault changes how calls of one method are answered. The parts that are set
@@ -18,6 +22,8 @@ type Fault struct {
 	Do func(ctx context.Context, req []byte) error
 	// Wait delays until it is closed (or the call has ended).
 	Wait <-chan struct{}
+	// Delay waits that long (or until the call has ended).
+	Delay time.Duration
 	// Hang waits for the end of the call.
 	Hang bool
 	// Crash ends the server as Server.Crash does.
@@ -30,6 +36,14 @@ type Fault struct {
 	Err error
 	// Raw are the messages of the answer, as bytes, instead of the normal ones.
 	Raw [][]byte
+	// Huge is the size in bytes of one more message: a valid one of any type,
+	// with a single field that no API version has.
+	Huge int
+	// Cut breaks every connection of the server: after Raw, half a stream. The
+	// server stays up. gRPC writes messages a moment after they were sent, so
+	// that a test that wants them to arrive closes CutAfter when they have.
+	Cut      bool
+	CutAfter <-chan struct{}
 	// Empty answers with OK and no message at all.
 	Empty bool
 	// Handle answers by itself.
@@ -89,6 +103,15 @@ func (f *Fault) apply(s *Server, ss grpc.ServerStream, req []byte) (done bool, e
 			return true, err
 		}
 	}
+	if f.Delay > 0 {
+		timer := time.NewTimer(f.Delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return true, status.FromContextError(ctx.Err()).Err()
+		}
+	}
 	if f.Hang {
 		<-ctx.Done()
 		return true, ctx.Err()
@@ -109,13 +132,44 @@ func (f *Fault) apply(s *Server, ss grpc.ServerStream, req []byte) (done bool, e
 			return true, err
 		}
 	}
+	if f.Huge > 0 {
+		raw := hugeMessage(f.Huge)
+		if err := ss.SendMsg(&raw); err != nil {
+			return true, err
+		}
+	}
 	switch {
+	case f.Cut:
+		if f.CutAfter != nil {
+			if err := wait(ctx, f.CutAfter); err != nil {
+				return true, err
+			}
+		}
+		s.Cut()
+		return true, status.Error(codes.Unavailable, "cut")
 	case f.Err != nil:
 		return true, f.Err
-	case f.Raw != nil || f.Empty:
+	case f.Raw != nil || f.Empty || f.Huge > 0:
 		return true, nil
 	case f.Handle != nil:
 		return true, f.Handle(req, ss)
 	}
 	return false, nil
+}
+
+// hugeField is a field number no message of the API has.
+const hugeField = 7777
+
+// hugeMessage is a message of size bytes, of at least 16; a few sizes, such as
+// 132, are not possible and give one byte less.
+func hugeMessage(size int) Raw {
+	b := protowire.AppendTag(nil, hugeField, protowire.BytesType)
+	// The length of the length depends on what is left.
+	rest := size - len(b)
+	for n := rest - 1; n >= 0; n-- {
+		if protowire.SizeBytes(n) <= rest {
+			return append(protowire.AppendVarint(b, uint64(n)), make([]byte, n)...)
+		}
+	}
+	return b[:0]
 }

@@ -45,6 +45,7 @@ type Server struct {
 	mu     sync.Mutex
 	grpc   *grpc.Server // nil while down
 	served chan struct{}
+	mute   net.Listener // of Silent
 	conns  map[net.Conn]struct{}
 	dials  int
 	calls  []*Call
@@ -87,6 +88,7 @@ func (s *Server) Up() error {
 	if s.grpc != nil {
 		return errors.New("fake runtime is up already")
 	}
+	s.endMuteLocked()
 	if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("old socket: %w", err)
 	}
@@ -130,9 +132,62 @@ func (s *Server) Crash() {
 	<-served
 }
 
+// Cut closes every connection and goes on accepting new ones.
+func (s *Server) Cut() {
+	s.mu.Lock()
+	conns := s.conns
+	s.conns = make(map[net.Conn]struct{})
+	s.mu.Unlock()
+	for c := range conns {
+		_ = c.Close()
+	}
+}
+
+// Silent is Crash and then a listener at the same path that takes connections
+// and never says a word, as a hung process does, until Up.
+func (s *Server) Silent() error {
+	s.Crash()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("old socket: %w", err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	l.SetUnlinkOnClose(false)
+	s.mute = l
+	accepting := countingListener{l, s}
+	go func() {
+		for {
+			if _, err := accepting.Accept(); err != nil { // kept in s.conns for endMute
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// endMuteLocked ends what Silent began and its connections.
+func (s *Server) endMuteLocked() {
+	if s.mute == nil {
+		return
+	}
+	_ = s.mute.Close()
+	s.mute = nil
+	for c := range s.conns {
+		_ = c.Close()
+	}
+	s.conns = make(map[net.Conn]struct{})
+}
+
 // Close ends the server and removes its socket.
 func (s *Server) Close() {
 	s.Crash()
+	s.mu.Lock()
+	s.endMuteLocked()
+	s.mu.Unlock()
 	_ = os.Remove(s.path)
 	if s.ownsDir {
 		_ = os.RemoveAll(filepath.Dir(s.path))
