@@ -102,9 +102,6 @@ func problems(s *Status) []string {
 	add(e.Waiting != "" && e.Memory.Met, "memory.available is below its threshold and nothing is evicted: %s", e.Waiting)
 	add(e.LedgerError != "", "ledger: %s", e.LedgerError)
 	add(e.HoldsError != "", "holds file: %s", e.HoldsError)
-	for _, d := range e.Degraded {
-		add(true, "%s", d)
-	}
 	add(!p.Reachable, "no proxy (%s): holds are not enforced, pods may be started again", p.Error)
 	add(p.UpstreamError != "", "runtime: %s", p.UpstreamError)
 	add(p.HoldsProblem != "", "holds file: %s", p.HoldsProblem)

@@ -126,7 +126,6 @@ func TestProblems(t *testing.T) {
 		{"waiting", func(s *Status) { s.Engine.Waiting = "x" }, "memory.available is below its threshold and nothing is evicted: x"},
 		{"ledger", func(s *Status) { s.Engine.LedgerError = "x" }, "ledger: x"},
 		{"holds", func(s *Status) { s.Engine.HoldsError = "x" }, "holds file: x"},
-		{"degraded", func(s *Status) { s.Engine.Degraded = []string{"x"} }, "x"},
 		{"proxy", func(s *Status) { s.Proxy = ProxyStatus{Error: "x"} }, "no proxy (x): holds are not enforced, pods may be started again"},
 		{"upstream", func(s *Status) { s.Proxy.UpstreamError = "x" }, "runtime: x"},
 		{"proxy's holds", func(s *Status) { s.Proxy.HoldsProblem = "x" }, "holds file: x"},

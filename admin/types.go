@@ -18,7 +18,8 @@ type Status struct {
 	Engine  eviction.State `json:"eviction"`
 	Proxy   ProxyStatus    `json:"proxy"`
 	// Problems are what a person should look at, one sentence each; empty when
-	// all is well.
+	// all is well. What merely runs with less than it asked for is in
+	// eviction.degraded.
 	Problems []string `json:"problems"`
 }
 

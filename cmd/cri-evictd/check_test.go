@@ -126,8 +126,8 @@ func TestCheckWarnings(t *testing.T) {
 		// bugs.md B34: kubelet has no memory threshold; ours stays.
 		{"kubeletConfig: " + k3s + "\n", exitOK, levelWarning, "kubelet", "its hard memory.available is not set: there is no backstop below ours"},
 		{"kubeletConfig: " + k3s + "\n", exitOK, levelOK, "memory.available", "threshold 500Mi (auto), floor 100Mi"},
-		{"kubeletConfig: " + other + "\n", exitProblem, levelError, "thresholds", `kind "Other": must be KubeletConfiguration`},
-		{"kubeletConfig: " + n.path("none") + "\n", exitProblem, levelError, "thresholds", "no such file"},
+		{"kubeletConfig: " + other + "\n", exitProblem, levelError, "kubelet", `kind "Other": must be KubeletConfiguration`},
+		{"kubeletConfig: " + n.path("none") + "\n", exitProblem, levelError, "kubelet", "no such file"},
 	} {
 		code, fs := n.check(n.config(tt.config))
 		if code != tt.code {

@@ -36,11 +36,7 @@ func (a *app) checkMachine(f *findings, cfg config.Config) {
 		f.add(levelWarning, "machine", "%s", n)
 	}
 	checkPods(f, m)
-	set, err := resolve(cfg, m)
-	if err != nil {
-		f.add(levelError, "thresholds", "%v", err)
-		return
-	}
+	set, _ := resolve(cfg, m) // checkKubelet reports what is wrong with kubelet's file
 	r := set.Rules
 	kernel, kubelet := m.info.KernelAvailable(), m.info.KubeletAvailable()
 	f.add(levelOK, "memory", "capacity %s, available %s by the kernel, %s by kubelet's formula, min_free %s, swap %s",

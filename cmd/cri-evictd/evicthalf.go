@@ -45,9 +45,9 @@ func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldL
 		return err
 	}
 	open = append(open, m.close)
-	set, err := resolve(cfg, m)
-	if err != nil {
-		return err
+	set, note := resolve(cfg, m)
+	if note != nil {
+		log.WithError(note).Error("kubelet's own threshold is unknown; its default of 100Mi is taken for the floor")
 	}
 	announceRules(log, set, m)
 
@@ -190,16 +190,16 @@ func (m *machine) close() error {
 	return errors.Join(errs...)
 }
 
-// resolve turns the configuration into amounts for this machine.
-func resolve(cfg config.Config, m *machine) (eviction.Settings, error) {
+// resolve turns the configuration into amounts for this machine. note says why
+// kubelet's own threshold is not known; the rest holds without it.
+func resolve(cfg config.Config, m *machine) (set eviction.Settings, note error) {
 	rules := eviction.Rules{From: cfg.MemoryAvailableFrom, Floor: eviction.DefaultFloor, SmallGainLast: true, Observe: cfg.Mode == config.Observe}
 	var kubelet uint64
 	if cfg.KubeletConfig != "" {
 		t, err := config.KubeletMemory(cfg.KubeletConfig)
 		if err != nil {
-			return eviction.Settings{}, err
-		}
-		if kubelet = t.Resolve(m.info.MemTotal); kubelet > 0 {
+			note = err
+		} else if kubelet = t.Resolve(m.info.MemTotal); kubelet > 0 {
 			rules.Floor = kubelet
 		}
 	}
@@ -216,7 +216,7 @@ func resolve(cfg config.Config, m *machine) (eviction.Settings, error) {
 		Protection: eviction.Protection{
 			Static: cfg.ProtectStatic, Namespaces: cfg.ProtectedNamespaces, Labels: cfg.ProtectedPodLabels, Trusted: cfg.TrustedNamespaces,
 		},
-	}, nil
+	}, note
 }
 
 func announceRules(log logrus.FieldLogger, set eviction.Settings, m *machine) {

@@ -63,6 +63,9 @@ func printStatus(out io.Writer, s *admin.Status) {
 			row("last decision", "none")
 		}
 	})
+	for _, d := range e.Degraded {
+		fmt.Fprintf(out, "degraded: %s\n", d)
+	}
 	if len(s.Problems) == 0 {
 		fmt.Fprintln(out, "no problems")
 		return
