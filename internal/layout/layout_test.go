@@ -40,6 +40,7 @@ var allowed = map[string][]string{
 
 	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "holds", "internal/unixsock", "inventory", "proxy", "systemd"},
 	"test/e2e":        {},
+	"test/soak":       {"admin", "cri", "internal/lab"},
 	"test/benchproxy": {"cri", "holds", "proxy"},
 
 	"test/conformance":        {"internal/lab", "proxy", "test/conformance/images"},
