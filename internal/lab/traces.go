@@ -96,12 +96,16 @@ func (t *traces) addSpec(id string, config []byte) {
 	case slice:
 		t.slices[parent] = true
 	case plain:
-		if t.parents[parent] == nil {
-			t.parents[parent] = map[string]bool{}
-		}
-		t.parents[parent][id] = true
+		t.addCgroup(parent, id)
 	case unknown:
 	}
+}
+
+func (t *traces) addCgroup(parent, id string) {
+	if t.parents[parent] == nil {
+		t.parents[parent] = map[string]bool{}
+	}
+	t.parents[parent][id] = true
 }
 
 type cgroupsPathKind uint8
@@ -135,13 +139,22 @@ func splitCgroupsPath(p string) (parent string, kind cgroupsPathKind) {
 //
 //	msg="RunPodSandbox for &PodSandboxMetadata{Name:a,Uid:b,Namespace:c,Attempt:0,} returns sandbox id \"d\""
 //	msg="RunPodSandbox for name:\"a\"  uid:\"b\"  namespace:\"c\" returns sandbox id \"d\""
+//
+// What was still being made when containerd ended is in no bundle any more;
+// only 2.4 tells its ID, for which the cgroup is named without a cgroup parent:
+//
+//	msg="connecting to shim d" address=…
 func (t *traces) addLog(log []byte) {
 	uids := []*regexp.Regexp{
 		regexp.MustCompile(`PodSandboxMetadata\{Name:[^,]*,Uid:([^,}]+),`),
 		regexp.MustCompile(`\buid:\\?"([^"\\]+)\\?"`),
 	}
 	id := regexp.MustCompile(`returns sandbox id \\?"([0-9a-f]{64})\\?"`)
+	shim := regexp.MustCompile(`msg="connecting to shim ([0-9a-f]{64})"`)
 	for line := range bytes.Lines(log) {
+		if m := shim.FindSubmatch(line); m != nil {
+			t.addCgroup("/"+criNamespace, string(m[1]))
+		}
 		if !bytes.Contains(line, []byte("RunPodSandbox for ")) {
 			continue
 		}

@@ -77,6 +77,20 @@ func TestAddLog(t *testing.T) {
 	}
 }
 
+func TestAddLogOfWhatWasBeingMade(t *testing.T) {
+	var tr traces
+	tr.init()
+	tr.addLog([]byte(`time="2026-11-29T19:05:47Z" level=info msg="connecting to shim ` + sandboxA + `" address="unix:///tmp/x/ctd/s/e6" namespace=k8s.io protocol=ttrpc version=3
+time="2026-11-29T19:05:47Z" level=info msg="connecting to shim ../../x" address="unix:///tmp/x/ctd/s/e6"
+`))
+	if got := keys(tr.parents); !slices.Equal(got, []string{"/k8s.io"}) {
+		t.Fatalf("cgroup parents %q", got)
+	}
+	if got := keys(tr.parents["/k8s.io"]); !slices.Equal(got, []string{sandboxA}) {
+		t.Errorf("cgroups %q; want that of %s", got, sandboxA)
+	}
+}
+
 func FuzzAddLog(f *testing.F) {
 	f.Add([]byte(realLog))
 	f.Add([]byte("RunPodSandbox for &PodSandboxMetadata{Name:,Uid:,"))
