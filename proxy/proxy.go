@@ -31,6 +31,10 @@ const (
 	// timeout for it. A caller that connects and says nothing would else hold up
 	// the end of the server for the two minutes gRPC allows.
 	handshakeTimeout = 5 * time.Second
+	// streamWorkers is how many handlers keep their goroutine, and with it a
+	// stack that has grown already. More calls than that get new ones; more
+	// workers than calls take turns and are never warm.
+	streamWorkers = 4
 	// maxHeaderList keeps the limit grpc-go had before it lowered its default.
 	maxHeaderList = 16 << 20
 )
@@ -138,8 +142,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer sock.Remove()
 	events, err := p.serveEvents(owner)
 	if err != nil {
-		_ = sock.Close()
-		return fmt.Errorf("proxySocket: %w", err)
+		// kubelet's calls do not depend on it; the evictor goes on by listing.
+		p.opts.Log.WithError(err).Error("no proxySocket: calls are forwarded, the evictor learns of pods by listing only")
 	}
 	defer events.close()
 
@@ -166,6 +170,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		grpc.StaticConnWindowSize(cri.ConnWindow),
 		experimental.BufferPool(p.pool),
 		grpc.SharedWriteBuffer(true), // a caller that is silent holds no buffer
+		grpc.NumStreamWorkers(streamWorkers),
 		// A caller's keepalive is between it and us; never punish it.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.ConnectionTimeout(handshakeTimeout),

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -211,15 +213,36 @@ func TestLiveSocketAtOurAddressEndsRun(t *testing.T) {
 	if _, err := r.cri().Version(r.ctx(), &runtimeapi.VersionRequest{}); err != nil {
 		t.Errorf("the one that was there: %v", err)
 	}
-	// The events socket of a second one: its CRI socket must not stay behind.
-	q, err := New(Options{Listen: cri.Endpoint{Path: filepath.Join(r.dir, "q")}, Upstream: r.proxy.opts.Upstream, EventsSocket: r.proxy.opts.EventsSocket})
+}
+
+// kubelet's calls do not depend on the evictor's socket.
+func TestTakenEventsSocketDoesNotStopForwarding(t *testing.T) {
+	r := newRig(t, nil)
+	path := filepath.Join(r.dir, "q")
+	q, err := New(Options{Listen: cri.Endpoint{Path: path}, Upstream: r.proxy.opts.Upstream, EventsSocket: r.proxy.opts.EventsSocket})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := q.Run(r.ctx()); err == nil || !strings.Contains(err.Error(), "proxySocket") {
-		t.Errorf("got %v", err)
+	ctx, cancel := context.WithCancel(r.ctx())
+	ended := make(chan error, 1)
+	go func() { ended <- q.Run(ctx) }()
+	<-q.Serving()
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := os.Lstat(filepath.Join(r.dir, "q")); !errors.Is(err, os.ErrNotExist) {
+	defer func() { _ = conn.Close() }()
+	if _, err := runtimeapi.NewRuntimeServiceClient(conn).Version(r.ctx(), &runtimeapi.VersionRequest{}); err != nil {
+		t.Errorf("a call through the proxy without an events socket: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("left behind: %v", err)
+	}
+	if _, err := os.Lstat(r.proxy.opts.EventsSocket); err != nil {
+		t.Errorf("the other proxy's socket: %v", err)
 	}
 }
