@@ -30,6 +30,7 @@ func main() {
 	flag.DurationVar(&o.total, "for", 18*time.Second, "time for each kind of call, all ways together")
 	flag.DurationVar(&o.slot, "slice", 60*time.Millisecond, "time of one way's turn")
 	flag.StringVar(&o.only, "only", "", "measure only calls whose name contains this, and no memory")
+	flag.BoolVar(&o.memory, "memory", false, "measure memory only")
 	flag.DurationVar(&o.idle, "idle", 0, "instead: replay the calls of an idle kubelet for so long")
 	flag.StringVar(&o.role, "role", "", "internal: be one of the processes")
 	flag.StringVar(&o.listen, "listen", "", "internal")
@@ -55,6 +56,7 @@ type options struct {
 	quick                         bool
 	total, slot, idle             time.Duration
 	only                          string
+	memory                        bool
 	role, listen, upstream, holds string
 }
 
@@ -92,6 +94,9 @@ func (o options) bench(ctx context.Context, w io.Writer) error {
 	fmt.Fprintf(w, "%s, %d CPUs, %s, load %s\n", time.Now().UTC().Format(time.RFC3339), runtime.NumCPU(), runtime.Version(), loadAverage())
 	if o.idle > 0 {
 		return measureIdle(ctx, w, s.variants, o.idle)
+	}
+	if o.memory {
+		return measureMemory(ctx, w, s.variants, 2*time.Second)
 	}
 	reportHeader(w)
 	for _, sc := range scenarios() {
