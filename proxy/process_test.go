@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(processEnv); dir != "" {
 		os.Exit(serveFake(dir))
 	}
+	if dir := os.Getenv(unprivilegedEnv); dir != "" {
+		os.Exit(serveProxy(dir))
+	}
 	os.Exit(m.Run())
 }
 

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -219,52 +217,4 @@ func TestAuthorityArrives(t *testing.T) {
 		}
 	}
 	t.Error("lost")
-}
-
-// kubelet takes 16 MiB. What is too large for it fails with the code and text it
-// would have without us.
-func TestMessageTooLargeForTheCallerFailsAsDirect(t *testing.T) {
-	r := newRig(t, nil)
-	r.runtime.Inject("ListContainers", fakecri.Fault{Raw: [][]byte{make([]byte, 17<<20)}})
-	list := func(conn *grpc.ClientConn) error {
-		return conn.Invoke(r.ctx(), "/runtime.v1.RuntimeService/ListContainers", &runtimeapi.ListContainersRequest{},
-			new(runtimeapi.ListContainersResponse), grpc.MaxCallRecvMsgSize(16<<20))
-	}
-	direct, through := list(r.direct), list(r.through)
-	if status.Code(through) != codes.ResourceExhausted || through.Error() != direct.Error() {
-		t.Errorf("direct  %v\nthrough %v", direct, through)
-	}
-}
-
-func TestBigMessagesBothWays(t *testing.T) {
-	r := newRig(t, nil)
-	list := &runtimeapi.ListContainersResponse{}
-	for i := range 20000 {
-		list.Containers = append(list.Containers, &runtimeapi.Container{
-			Id: fmt.Sprintf("%064d", i), Labels: map[string]string{"l": string(bytes.Repeat([]byte("x"), 1000))},
-		})
-	}
-	big, err := proto.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(big) < 20<<20 {
-		t.Fatalf("only %d bytes", len(big))
-	}
-	r.runtime.Inject("ListContainers", fakecri.Fault{Raw: [][]byte{big}})
-	for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
-		resp := new(runtimeapi.ListContainersResponse)
-		err = r.through.Invoke(r.ctx(), "/runtime.v1.RuntimeService/ListContainers", &runtimeapi.ListContainersRequest{}, resp, opts...)
-		if err != nil || len(resp.GetContainers()) != 20000 {
-			t.Fatalf("%d containers, %v", len(resp.GetContainers()), err)
-		}
-	}
-	got := exchange(r.ctx(), r.through, "/runtime.v1.RuntimeService/ListContainers", "", big)
-	if got.code != codes.OK || !bytes.Equal(got.messages[0], big) {
-		t.Errorf("answer: %v %s", got.code, got.text)
-	}
-	calls := r.runtime.Calls("ListContainers")
-	if !bytes.Equal(calls[len(calls)-1].Request, big) {
-		t.Error("request arrived changed")
-	}
 }

@@ -164,7 +164,7 @@ func TestConnectionsDoNotLeakDescriptors(t *testing.T) {
 	eventually(t, fmt.Sprintf("about %d descriptors", before), func() bool { return count() <= before+10 })
 }
 
-func TestWrongSocketIsNamed(t *testing.T) {
+func TestCaseB99WrongSocketIsNamed(t *testing.T) {
 	dir := shortDir(t)
 	runtime, err := fakecri.Start(fakecri.Options{Dir: dir, Without: []string{"runtime.v1.RuntimeService"}})
 	if err != nil {

@@ -19,6 +19,9 @@ const (
 	// initialWindow is HTTP/2's own for connections, and for streams unless the
 	// settings say otherwise, in bytes.
 	initialWindow = 65535
+	// freeWindow is what a peer gets that is not held, so that tests do not
+	// wait for each other's window updates.
+	freeWindow    = 4 << 20
 	maxFrame      = 16384
 	maxHeaderList = 16 << 20
 	maxRoom       = 128 << 20
@@ -49,6 +52,7 @@ type Conn struct {
 	sendWindow  int64 // of the connection, bytes
 	peerInitial int64 // of new streams, bytes
 	goAway      bool
+	owed        uint32 // window that Hold kept from the peer
 	err         error
 }
 
@@ -69,8 +73,15 @@ func newConn(nc net.Conn, in io.Reader, opts Options, accept func(*Stream)) *Con
 		nc: nc, opts: opts, accept: accept, change: make(chan struct{}), streams: make(map[uint32]*Stream),
 		nextID: 1, sendWindow: initialWindow, peerInitial: initialWindow,
 	}
+	settings := []http2.Setting{{ID: http2.SettingMaxHeaderListSize, Val: maxHeaderList}}
+	if !opts.Hold {
+		settings = append(settings, http2.Setting{ID: http2.SettingInitialWindowSize, Val: freeWindow})
+	}
 	c.enqueue(func(w *writer) error {
-		return w.fr.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: maxHeaderList})
+		if err := w.fr.WriteSettings(settings...); err != nil || opts.Hold {
+			return err
+		}
+		return w.fr.WriteWindowUpdate(0, freeWindow)
 	})
 	c.done.Go(func() { c.fail(c.readAll(bufio.NewReaderSize(in, 64<<10))) })
 	c.done.Go(c.writeAll)
@@ -249,7 +260,9 @@ func (c *Conn) takeHeadersLocked(f *http2.MetaHeadersFrame) {
 }
 
 func (c *Conn) takeDataLocked(f *http2.DataFrame) {
-	if n := f.Length; n > 0 && !c.opts.Hold {
+	if n := f.Length; n > 0 && c.opts.Hold {
+		c.owed += n
+	} else if n > 0 {
 		id, ended := f.StreamID, f.StreamEnded()
 		c.enqueueLocked(func(w *writer) error {
 			if err := w.fr.WriteWindowUpdate(0, n); err != nil || ended {
