@@ -246,16 +246,13 @@ func (s *Stream) Flush(ctx context.Context) {
 }
 
 // Release ends Hold on the stream's connection, which must have this stream
-// only: the peer gets back what it was not given so far, and all from now on.
+// only: the peer gets back what it was not given so far, and freeWindow more.
 func (s *Stream) Release() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	s.c.opts.Hold = false
-	id, n := s.id, s.c.owed
+	id, n := s.id, s.c.owed+freeWindow
 	s.c.owed = 0
-	if n == 0 {
-		return
-	}
 	s.c.enqueueLocked(func(w *writer) error {
 		if err := w.fr.WriteWindowUpdate(0, n); err != nil {
 			return err
