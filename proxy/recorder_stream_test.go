@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"runtime"
 	"testing"
 	"time"
@@ -273,7 +274,9 @@ func TestRecorderBackPressureOfTheBackend(t *testing.T) {
 		t.Errorf("%d KiB were taken from the caller, the windows hold %d", sent>>10, limit>>10)
 	}
 	cancel()
-	<-done
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the caller was not held up: %v", err)
+	}
 }
 
 // 64 MiB is the largest message, exactly, both ways at once.

@@ -64,8 +64,9 @@ func TestEveryMethodPassesWithItsBytes(t *testing.T) {
 				t.Fatalf("got %+v", got)
 			}
 			calls := r.runtime.Calls(method)
-			if n := len(calls); n == 0 || !bytes.Equal(calls[n-1].Request, req) {
-				t.Fatalf("the runtime saw %d calls, not with these bytes", n)
+			// Not the last call: the proxy asks for Version itself once connected.
+			if !slices.ContainsFunc(calls, func(c fakecri.Call) bool { return bytes.Equal(c.Request, req) }) {
+				t.Fatalf("the runtime saw %d calls, none with these bytes", len(calls))
 			}
 		})
 	}
