@@ -73,7 +73,10 @@ func TestRunEndsDuringAKill(t *testing.T) {
 	until(t, "the kill is under way", func() bool { return r.state("hog") == "intent" })
 	cancel()
 	select {
-	case <-done:
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("Run does not end while a victim lives on")
 	}

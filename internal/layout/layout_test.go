@@ -31,7 +31,8 @@ var allowed = map[string][]string{
 	"internal/fakecri":   {"cri"},
 	"internal/rawh2":     {},
 	"internal/layout":    {},
-	"internal/configdoc": {"config"},
+	"internal/configdoc": {"config", "eviction"},
+	"internal/golden":    {},
 
 	"internal/lab":          {},
 	"internal/lab/workload": {},
