@@ -82,12 +82,6 @@ func (n *fakeNode) setAvailable(available uint64) {
 	n.system = n.capacity - min(n.capacity, available+n.used())
 }
 
-func (n *fakeNode) setCache(bytes uint64) {
-	n.mu.Lock()
-	n.cache = bytes
-	n.mu.Unlock()
-}
-
 func (n *fakeNode) fail(err error) {
 	n.mu.Lock()
 	n.err = err
