@@ -169,7 +169,6 @@ func (p *Proxy) Run(ctx context.Context) error {
 		grpc.StaticStreamWindowSize(cri.StreamWindow),
 		grpc.StaticConnWindowSize(cri.ConnWindow),
 		experimental.BufferPool(p.pool),
-		grpc.SharedWriteBuffer(true), // a caller that is silent holds no buffer
 		grpc.NumStreamWorkers(streamWorkers),
 		// A caller's keepalive is between it and us; never punish it.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
