@@ -189,7 +189,7 @@ func TestRecorderStreamCutByTheBackend(t *testing.T) {
 					t.Errorf("%s: %v, %s, status %q %q", method, err, r.Pattern(), r.Get("grpc-status"), r.Get("grpc-message"))
 				}
 				if got, rest := rawh2.Messages(r.Bytes()); len(got) != 1 || string(got[0].Payload) != string(payload("whole")) || len(rest) != 0 {
-					t.Errorf("%s: %d messages and %d bytes", method, len(got), len(rest))
+					t.Errorf("%s: %d messages and %d bytes: %s, %q", method, len(got), len(rest), r.Pattern(), r.Get("grpc-message"))
 				}
 			}
 		})

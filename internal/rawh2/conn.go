@@ -141,6 +141,7 @@ type writer struct {
 	fr  *http2.Framer
 	enc *hpack.Encoder
 	buf *bytes.Buffer
+	out *bufio.Writer
 }
 
 // enqueue hands something to the writing goroutine; it never waits, so that the
@@ -159,7 +160,7 @@ func (c *Conn) enqueueLocked(f func(*writer) error) {
 func (c *Conn) writeAll() {
 	buf := new(bytes.Buffer)
 	out := bufio.NewWriterSize(c.nc, 64<<10)
-	w := &writer{fr: http2.NewFramer(out, nil), enc: hpack.NewEncoder(buf), buf: buf}
+	w := &writer{fr: http2.NewFramer(out, nil), enc: hpack.NewEncoder(buf), buf: buf, out: out}
 	for {
 		c.mu.Lock()
 		queue, change, err := c.queue, c.change, c.err

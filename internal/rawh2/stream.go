@@ -238,7 +238,10 @@ func (s *Stream) Over(ctx context.Context) (Record, error) { return s.Await(ctx,
 // Flush waits until all that was sent so far was written to the connection.
 func (s *Stream) Flush(ctx context.Context) {
 	done := make(chan struct{})
-	s.c.enqueue(func(*writer) error { close(done); return nil })
+	s.c.enqueue(func(w *writer) error {
+		defer close(done)
+		return w.out.Flush() // what is queued may be in the buffer still
+	})
 	select {
 	case <-done:
 	case <-ctx.Done():
