@@ -48,7 +48,35 @@ type core struct {
 	rules   Rules
 	reclaim directReclaim
 	pace    pace
+	pending pendingRelease
 	met     int
+}
+
+// pendingFor is how long memory that a dead victim gave back may take to show:
+// freed pages stay on per-CPU lists, which no reading counts, for seconds.
+const pendingFor = 10 * time.Second
+
+// pendingRelease is what kills that are over will still give back (design §8).
+type pendingRelease struct {
+	gain, base, seen uint64
+	until            time.Time
+}
+
+// add notes a kill that is over: gain bytes are to come back, counted from what
+// was available at its decision.
+func (p *pendingRelease) add(now time.Time, gain, base uint64) {
+	left := p.left(now, p.base+p.seen)
+	*p = pendingRelease{gain: gain + left, base: base, until: now.Add(pendingFor)}
+}
+
+// left returns the bytes still to come. What has been seen to come back once is
+// not expected again.
+func (p *pendingRelease) left(now time.Time, available uint64) uint64 {
+	if p.until.IsZero() || now.After(p.until) {
+		return 0
+	}
+	p.seen = max(p.seen, available-min(available, p.base))
+	return p.gain - min(p.gain, p.seen)
 }
 
 // step takes one fresh sample. busy says that a kill is in flight: its samples
@@ -64,8 +92,9 @@ func (c *core) step(s *MemorySample, busy bool) step {
 	}
 	switch {
 	case !v.Met:
+		c.pending.left(s.At, v.Available)
 		c.met = 0
-	case busy:
+	case busy || c.comesBack(s, &v):
 		c.met = 0
 		out.action = waiting
 	default:
@@ -76,6 +105,13 @@ func (c *core) step(s *MemorySample, busy bool) step {
 		}
 	}
 	return out
+}
+
+// comesBack says whether what earlier victims will still give back makes up for
+// the shortage. Below the floor, and below half the threshold, nobody waits.
+func (c *core) comesBack(s *MemorySample, v *MemoryVerdict) bool {
+	left := c.pending.left(s.At, v.Available)
+	return left > 0 && !v.Half && v.Available >= c.rules.Floor && v.Available+left >= c.rules.Amount
 }
 
 // NoVictim says why no pod was chosen.

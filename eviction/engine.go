@@ -154,7 +154,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.close()
-	resume := e.restore()
+	resume := e.restore(ctx)
 
 	var slow, fast sync.WaitGroup
 	slow.Go(func() { e.syncer.Run(ctx) })

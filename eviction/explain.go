@@ -78,7 +78,7 @@ func (e *Engine) waitingFor() string {
 		return "mode is observe"
 	}
 	if action(l.action.Load()) == waiting {
-		return "a kill is in flight"
+		return "a kill is in flight, or its memory is still coming back"
 	}
 	return ""
 }

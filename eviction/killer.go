@@ -54,7 +54,9 @@ func (k *killer) carryOut(d *Decision) {
 func (k *killer) hold(d *Decision) {
 	pod := d.pod()
 	d.ID = k.holds.NextID()
-	if slot, err := k.slot(); err != nil {
+	if pod.noHold != nil {
+		d.kill.intentErr = pod.noHold
+	} else if slot, err := k.slot(); err != nil {
 		d.kill.intentErr = err
 	} else {
 		d.kill.numbers = holds.Numbers{

@@ -53,6 +53,7 @@ type PlanPod struct {
 	unmeasured bool     // InactiveFile could not be read yet: no numbers
 	freezes    bool     // a direct kill uses the v1 freezer
 	prepared   *holds.Prepared
+	noHold     error // why no hold can be written for it
 	sandboxes  []string
 	containers []string
 	repeat     uint32

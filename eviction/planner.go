@@ -189,10 +189,13 @@ func (pl *planner) prepare(out *PlanPod) {
 	}
 	prepared, err := holds.Prepare(r)
 	if err != nil {
-		out.Barred = fmt.Sprintf("no hold can be written for it: %v", err)
-		return
+		// A long cgroup path is only there to resume an interrupted kill.
+		r.Cgroup, r.CgroupInode = "", 0
+		prepared, err = holds.Prepare(r)
 	}
-	out.prepared = prepared
+	// Without a hold a pod can be killed all the same: nobody gets away by the
+	// length of a name.
+	out.prepared, out.noHold = prepared, err
 }
 
 // open returns the pod's cgroups, opened at first sight and after a change.

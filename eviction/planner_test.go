@@ -312,13 +312,36 @@ func TestContainerCgroupsStandIn(t *testing.T) {
 	}
 }
 
-func TestPodWithTooLongNameCannotBeHeld(t *testing.T) {
+// Nobody gets away by the length of a name: such a pod is killed without a hold.
+func TestPodWithTooLongNameIsKilledWithoutAHold(t *testing.T) {
 	r := newPlanRig(t)
 	pod := inventoryPod("u1", ownPath, true)
 	pod.Namespace = strings.Repeat("n", 300)
 	r.cgroups.make(ownPath, gi)
-	if p := r.only(r.plan(0, pod)); !strings.Contains(p.Barred, "no hold can be written for it") {
-		t.Errorf("barred %q", p.Barred)
+	p := r.only(r.plan(0, pod))
+	if p.Barred != "" || p.noHold == nil || p.prepared != nil {
+		t.Fatalf("barred %q, no hold: %v", p.Barred, p.noHold)
+	}
+	w, _ := openHolds(t)
+	done := make(chan *Decision, 1)
+	k := &killer{holds: w, clock: time.Now, done: done}
+	plan := newPlan(1, t0, []PlanPod{*p})
+	plan.decision.Victim = 0
+	k.carryOut(plan.decision)
+	if d := <-done; d.kill.intentErr == nil || killsOf(r.cgroups.byPath[ownPath]) != 1 {
+		t.Errorf("hold error %v, %d kills", d.kill.intentErr, killsOf(r.cgroups.byPath[ownPath]))
+	}
+}
+
+// A cgroup path that does not fit into a record costs the resumption, not the
+// hold.
+func TestLongCgroupPathIsHeldWithoutIt(t *testing.T) {
+	r := newPlanRig(t)
+	long := "/" + strings.Repeat("x", 250) + "/" + strings.Repeat("y", 250) + ownPath
+	pod := inventoryPod("u1", long, true)
+	r.cgroups.make(long, gi)
+	if p := r.only(r.plan(0, pod)); p.Barred != "" || p.noHold != nil || p.prepared == nil {
+		t.Errorf("barred %q, no hold: %v", p.Barred, p.noHold)
 	}
 }
 

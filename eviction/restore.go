@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"context"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -14,7 +15,7 @@ import (
 // intent whose pod lives is finished if the breach stands and dropped if not,
 // and kills that were not verified are followed to their end. It returns those
 // to follow.
-func (e *Engine) restore() []*Decision {
+func (e *Engine) restore(ctx context.Context) []*Decision {
 	e.restoreLedger()
 	records := e.holds.Records()
 	if len(records) == 0 {
@@ -36,7 +37,15 @@ func (e *Engine) restore() []*Decision {
 			e.release(r, ReleasedObserve) // nothing is held, let alone killed
 			continue
 		}
+		if e.clock().Sub(r.Decided) >= e.set.HoldMaximum {
+			e.release(r, ReleasedMaximum) // the proxy has let it go already
+			continue
+		}
 		pod, alive := e.reopen(r)
+		if alive && r.State == holds.Intent && !breach && dying(ctx, &pod, e.clock) {
+			alive = false // the breach is gone because the kill was sent
+			pod.close()
+		}
 		switch {
 		case !alive && r.State == holds.Intent:
 			r.State, r.KilledAt, r.Frozen = holds.Killed, e.clock(), false
@@ -217,4 +226,36 @@ func (e *Engine) countRepeat(uid string, at time.Time) {
 	r.Last = at
 	e.repeats[uid] = r
 	e.mu.Unlock()
+}
+
+const (
+	dyingLook = 20 * time.Millisecond
+	// dyingStill is how long usage must stand still for a pod not to be dying.
+	dyingStill = time.Second
+)
+
+// dying waits for a pod that still has processes and says whether it is gone
+// now: killed processes of a large pod take a while to give their memory back.
+func dying(ctx context.Context, pod *PlanPod, clock func() time.Time) bool {
+	if len(pod.cgroups) == 0 {
+		return false
+	}
+	lowest, _ := pod.usage()
+	lastFall := clock()
+	timer := time.NewTicker(dyingLook)
+	defer timer.Stop()
+	for clock().Sub(lastFall) < dyingStill {
+		if populated, err := pod.populated(); err == nil && !populated {
+			return true
+		}
+		if u, known := pod.usage(); known && u+fallStep <= lowest {
+			lowest, lastFall = u, clock()
+		}
+		select {
+		case <-ctx.Done():
+			return true // undecided: the hold stands for the next start
+		case <-timer.C:
+		}
+	}
+	return false
 }

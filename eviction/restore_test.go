@@ -54,6 +54,21 @@ func TestRestore(t *testing.T) {
 			"released breach-gone", nil, 0, false,
 		},
 		{
+			"intent, dying, breach gone because of it: the kill was sent", noBreach,
+			func(c *fakeCgroup) holds.Record { return own(c, holds.Intent) },
+			func(_ *rig, c *fakeCgroup) { time.AfterFunc(500*time.Millisecond, func() { _, _ = c.die() }) },
+			"killed", nil, 0, true,
+		},
+		{
+			"killed, alive, but longer ago than holdMaximum: it runs rightly", noBreach,
+			func(c *fakeCgroup) holds.Record {
+				rec := own(c, holds.Killed)
+				rec.Decided = time.Now().Add(-2 * time.Hour)
+				return rec
+			}, nil,
+			"released maximum", nil, 0, false,
+		},
+		{
 			"intent, dead: the kill had its effect", breach,
 			func(c *fakeCgroup) holds.Record { return own(c, holds.Intent) },
 			func(_ *rig, c *fakeCgroup) { _, _ = c.die() },
@@ -202,7 +217,7 @@ func TestFrozenCgroupsAreThawed(t *testing.T) {
 			c := r.add(testPod{uid: uid, usage: mi})
 			r.left(holds.Record{ID: uint64(i + 1), State: s, UID: uid, Frozen: s != holds.Killed, Cgroup: c.path, CgroupInode: c.inode})
 		}
-		r.build().restore()
+		r.build().restore(t.Context())
 		if want := []string{"/kubepods/burstable/podu1", "/kubepods/burstable/podu3"}; !slices.Equal(r.thawed, want) {
 			t.Errorf("thawed %q, want %q", r.thawed, want)
 		}
@@ -300,7 +315,7 @@ func TestHoldsComeBackFromTheLedger(t *testing.T) {
 			r := newRig(t)
 			r.ledger, r.bootID = l, tt.boot
 			e := r.build()
-			e.restore()
+			e.restore(t.Context())
 			if got := r.state("u1"); got != tt.state {
 				t.Errorf("hold %s, want %s", got, tt.state)
 			}
@@ -329,7 +344,7 @@ func TestLedgerDoesNotOverruleTheFile(t *testing.T) {
 	r := newRig(t)
 	r.ledger = l
 	r.left(holds.Record{ID: 9, State: holds.Released, UID: "u9"})
-	r.build().restore()
+	r.build().restore(t.Context())
 	if got := r.state("u3"); got != "none" {
 		t.Errorf("hold of the ledger: %s", got)
 	}

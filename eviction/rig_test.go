@@ -159,7 +159,7 @@ func (r *rig) start() (stop func()) {
 	r.t.Helper()
 	e := r.build()
 	ctx, cancel := context.WithCancel(context.Background())
-	resume := e.restore()
+	resume := e.restore(ctx)
 	var slow, fast, sampler sync.WaitGroup
 	slow.Go(func() { e.syncer.Run(ctx) })
 	slow.Go(func() { e.keepLedger(ctx) })

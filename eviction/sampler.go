@@ -136,6 +136,9 @@ func (s *Sampler) busy(now time.Time) bool {
 	case killSettled, killAbandoned:
 		// This sample may be older than the end of the kill: the next one
 		// counts.
+		if d.kill.at() == killSettled {
+			s.core.pending.add(now, d.Candidates[d.Victim].Gain, d.Verdict.Available)
+		}
 		s.inflight = nil
 		return true
 	case killOrdered:

@@ -79,6 +79,9 @@ func TestAfterASettledKillTwoFreshSamples(t *testing.T) {
 	}
 	d.kill.advance(killSettled)
 	s.quiet(1, alarm, "this sample may be older than the end of the kill")
+	s.node.setAvailable(490*mi + 2*gi)
+	s.quiet(1, alarm, "all that the victim had is back")
+	s.node.setAvailable(490 * mi)
 	s.quiet(1, alarm, "one fresh sample is not enough")
 	if s.after(alarm) == nil {
 		t.Error("no kill after two fresh samples")
