@@ -80,6 +80,13 @@ func (c *Client) Release(ctx context.Context, pod string, all bool) (Holds, erro
 	return h, err
 }
 
+// Arm makes the daemon act on a threshold that was met when it was loaded.
+func (c *Client) Arm(ctx context.Context) (ArmResult, error) {
+	var r ArmResult
+	err := c.call(ctx, http.MethodPost, "/v1/arm", nil, &r)
+	return r, err
+}
+
 // call makes one request and decodes its answer into out.
 func (c *Client) call(ctx context.Context, method, path string, q url.Values, out any) error {
 	u := url.URL{Scheme: "http", Host: "admin", Path: path, RawQuery: q.Encode()}

@@ -169,3 +169,12 @@ func TestAnswerThatIsNotOurs(t *testing.T) {
 		}
 	}
 }
+
+func TestArm(t *testing.T) {
+	c := client(serve(t, newFixed(), goodProxy))
+	for _, want := range []bool{true, false} {
+		if r, err := c.Arm(t.Context()); err != nil || r.Changed != want {
+			t.Errorf("changed %v, %v, want %v", r.Changed, err, want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,10 @@ type fixed struct {
 	state   eviction.State
 	explain eviction.Explanation
 	held    []holds.Record
+	armed   atomic.Bool
 }
+
+func (f *fixed) Arm() bool { return f.armed.CompareAndSwap(false, true) }
 
 func (f *fixed) State() eviction.State { return f.state }
 

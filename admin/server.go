@@ -23,6 +23,7 @@ type Engine interface {
 	State() eviction.State
 	Explain(decisions int) eviction.Explanation
 	ReleaseByHand(name string) []holds.Record
+	Arm() bool
 }
 
 // Options wire a Server.
@@ -54,6 +55,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /v1/explain", s.explain)
 	mux.HandleFunc("GET /v1/holds", s.holds)
 	mux.HandleFunc("POST /v1/holds/release", s.release)
+	mux.HandleFunc("POST /v1/arm", func(w http.ResponseWriter, _ *http.Request) {
+		s.answer(w, ArmResult{Changed: s.opt.Engine.Arm()})
+	})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 	stopped := make(chan struct{})
 	go func() {
@@ -99,6 +103,8 @@ func problems(s *Status) []string {
 	add(!inv.Listed, "the runtime has not been listed yet: no pod is known, nothing is killed")
 	add(inv.ListError != "", "%s", inv.ListError)
 	add(inv.TreeError != "", "cgroup tree: %s", inv.TreeError)
+	add(e.Memory.Threshold > 0 && e.Memory.Capacity > 0 && e.Memory.Threshold >= e.Memory.Capacity,
+		"the memory.available threshold is not below the machine's memory: nothing is evicted")
 	add(e.Waiting != "" && e.Memory.Met, "memory.available is below its threshold and nothing is evicted: %s", e.Waiting)
 	add(e.LedgerError != "", "ledger: %s", e.LedgerError)
 	add(e.HoldsError != "", "holds file: %s", e.HoldsError)

@@ -75,6 +75,11 @@ type Holds struct {
 	Holds []Hold `json:"holds"`
 }
 
+// ArmResult is the answer of POST /v1/arm.
+type ArmResult struct {
+	Changed bool `json:"changed"`
+}
+
 // Explanation is the answer of GET /v1/explain.
 type Explanation struct {
 	eviction.Explanation

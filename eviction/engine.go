@@ -40,6 +40,13 @@ type Ledger interface {
 	DeleteRepeat(uid string) error
 }
 
+// Copier copies the holds file to the ledger until ctx ends.
+type Copier interface {
+	Run(ctx context.Context)
+	// Problem is why the last copy failed, nil when all is well.
+	Problem() error
+}
+
 // Settings are the engine's, resolved for this machine.
 type Settings struct {
 	Rules       Rules
@@ -57,16 +64,21 @@ type Parts struct {
 	// Copier copies the holds file to the ledger; nil without one. It is
 	// started after the holds were restored, because its first copy replaces
 	// what the ledger has.
-	Copier  interface{ Run(ctx context.Context) }
-	Runtime Runtime
-	Cgroups Cgroups
-	Thaw    func(path string) error
-	Meminfo MeminfoSource
-	Scan    ScanSource // nil when the kernel has no pgscan_direct
-	MinFree uint64     // bytes
-	BootID  string
-	Clock   func() time.Time
-	Log     logrus.FieldLogger
+	Copier Copier
+	// LedgerProblem says why there is no ledger.
+	LedgerProblem error
+	Runtime       Runtime
+	Cgroups       Cgroups
+	Thaw          func(path string) error
+	Meminfo       MeminfoSource
+	Scan          ScanSource // nil when the kernel has no pgscan_direct
+	MinFree       uint64     // bytes
+	BootID        string
+	Clock         func() time.Time
+	Log           logrus.FieldLogger
+	// Armed remembers which threshold was seen clear; nil: every threshold is
+	// acted on at once.
+	Armed Armed
 	// BetweenIntentAndKill is called by the killer thread; nil outside of tests
 	// that break off there.
 	BetweenIntentAndKill func()
@@ -79,7 +91,7 @@ type Engine struct {
 	syncer  *inventory.Syncer
 	holds   Holds
 	ledger  Ledger
-	copier  interface{ Run(ctx context.Context) }
+	copier  Copier
 	runtime Runtime
 	cgroups Cgroups
 	thaw    func(path string) error
@@ -112,6 +124,9 @@ type Engine struct {
 	realtime    []string
 	saidNone    NoVictim
 
+	armed      Armed
+	armedSaved bool // the loop's own
+
 	running atomic.Bool
 }
 
@@ -136,8 +151,13 @@ func New(set Settings, p Parts) (*Engine, error) {
 		absent:     map[string]time.Time{},
 		started:    p.Clock(),
 	}
+	if p.LedgerProblem != nil {
+		e.ledgerError = p.LedgerProblem.Error()
+	}
 	e.sampler = newSampler(p.Meminfo, p.Scan, p.MinFree, p.Clock, e.orders, e.observed, e.stuck)
 	e.sampler.rules.Store(&set.Rules)
+	e.armed = p.Armed
+	e.sampler.armed.Store(p.Armed == nil || set.Rules.Observe || e.armedBefore())
 	e.killer = &killer{holds: p.Holds, clock: p.Clock, done: e.decided, between: p.BetweenIntentAndKill}
 	return e, nil
 }
@@ -250,6 +270,7 @@ func (e *Engine) loop(ctx context.Context) {
 			e.publishPlan()
 		case <-tick.C:
 			e.repairHolds()
+			e.saveArmed()
 			e.refreshInventory()
 			e.enforce(ctx)
 			e.releaseDue()

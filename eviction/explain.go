@@ -20,6 +20,9 @@ type State struct {
 	Degraded     []string            `json:"degraded,omitempty"`
 	LedgerError  string              `json:"ledgerError,omitempty"`
 	HoldsError   string              `json:"holdsError,omitempty"`
+	// Unarmed: the threshold was met when it was loaded and has not been clear
+	// since; nothing is evicted.
+	Unarmed bool `json:"unarmed,omitempty"`
 	// Waiting says why no pod is taken although the threshold is met.
 	Waiting string `json:"waiting,omitempty"`
 }
@@ -53,7 +56,13 @@ func (e *Engine) State() State {
 	e.mu.Lock()
 	s.Degraded = append(s.Degraded, e.realtime...)
 	s.LedgerError, s.HoldsError = e.ledgerError, e.holdsError
+	if e.copier != nil && s.LedgerError == "" {
+		if err := e.copier.Problem(); err != nil {
+			s.LedgerError = err.Error()
+		}
+	}
 	e.mu.Unlock()
+	s.Unarmed = e.set.Rules.Amount > 0 && !e.sampler.armed.Load()
 	s.Waiting = e.waitingFor()
 	return s
 }
@@ -73,6 +82,9 @@ func (e *Engine) waitingFor() string {
 	}
 	if why := NoVictim(l.noVictim.Load()); why != Chosen {
 		return why.String()
+	}
+	if !e.sampler.armed.Load() {
+		return "it was met already when it was loaded; it is acted on once it was clear, or after `cri-evictd arm`"
 	}
 	if e.set.Rules.Observe {
 		return "mode is observe"

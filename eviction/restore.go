@@ -232,6 +232,8 @@ const (
 	dyingLook = 20 * time.Millisecond
 	// dyingStill is how long usage must stand still for a pod not to be dying.
 	dyingStill = time.Second
+	// dyingAtMost bounds the wait for a pod whose usage falls for other reasons.
+	dyingAtMost = 10 * time.Second
 )
 
 // dying waits for a pod that still has processes and says whether it is gone
@@ -241,10 +243,11 @@ func dying(ctx context.Context, pod *PlanPod, clock func() time.Time) bool {
 		return false
 	}
 	lowest, _ := pod.usage()
-	lastFall := clock()
+	begun := clock()
+	lastFall := begun
 	timer := time.NewTicker(dyingLook)
 	defer timer.Stop()
-	for clock().Sub(lastFall) < dyingStill {
+	for clock().Sub(lastFall) < dyingStill && clock().Sub(begun) < dyingAtMost {
 		if populated, err := pod.populated(); err == nil && !populated {
 			return true
 		}

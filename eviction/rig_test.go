@@ -27,6 +27,7 @@ type rig struct {
 	dir     string
 	facts   *fakeFacts
 	ledger  Ledger
+	armed   Armed
 	bootID  string
 	thawed  []string
 	lines   *logLines
@@ -142,7 +143,7 @@ func (r *rig) build() *Engine {
 	}
 	e, err := New(r.set, Parts{
 		Store: store, Syncer: inventory.NewSyncer(store, r.runtime, r.cgroups, time.Now, log),
-		Holds: file, Ledger: r.ledger, Runtime: r.runtime, Cgroups: r.cgroups,
+		Holds: file, Ledger: r.ledger, Armed: r.armed, Runtime: r.runtime, Cgroups: r.cgroups,
 		Thaw:    func(p string) error { r.thawed = append(r.thawed, p); return nil },
 		Meminfo: r.node, BootID: r.bootID, Clock: time.Now, Log: log, BetweenIntentAndKill: r.between,
 	})

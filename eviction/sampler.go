@@ -42,6 +42,10 @@ type Sampler struct {
 	observed chan<- *Decision
 	stuck    chan<- *Decision
 
+	// armed: the threshold may be acted on. One that was met when it was loaded
+	// is not, until it was seen clear once.
+	armed atomic.Bool
+
 	core     core
 	info     cgroupfs.Meminfo
 	vm       cgroupfs.VMStat
@@ -83,6 +87,13 @@ func (s *Sampler) tick() time.Duration {
 	}
 	busy := s.busy(m.At)
 	st := s.core.step(&m, busy)
+	if !s.armed.Load() {
+		if !st.verdict.Met {
+			s.armed.Store(true)
+		} else {
+			st.action, s.core.met = waiting, 0
+		}
+	}
 	s.publish(&m, &st)
 	if st.action == decide {
 		s.decide(&m, &st, rules)

@@ -25,6 +25,7 @@ func newSamplerRig(t *testing.T, r Rules, available uint64) *samplerRig {
 		orders: make(chan *Decision, 4), observed: make(chan *Decision, 4), stuck: make(chan *Decision, 4),
 	}
 	s.Sampler = newSampler(s.node, nil, 0, s.clock.Now, s.orders, s.observed, s.stuck)
+	s.armed.Store(true)
 	s.rules.Store(&r)
 	return s
 }

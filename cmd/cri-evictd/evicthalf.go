@@ -65,9 +65,9 @@ func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldL
 	defer wg.Wait()
 	defer stop()
 
-	ledger, err := openLedger(cfg, writer, log)
-	if err != nil {
-		log.WithError(err).Error("no ledger: kills and holds go on, history and back-offs are not kept over a restart")
+	ledger, ledgerErr := openLedger(cfg, writer, log)
+	if ledgerErr != nil {
+		log.WithError(ledgerErr).Error("no ledger: kills and holds go on, history and back-offs are not kept over a restart")
 	} else {
 		open = append(open, ledger.Close)
 	}
@@ -89,6 +89,8 @@ func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldL
 	if m.vmstat != nil {
 		parts.Scan = m.vmstat
 	}
+	parts.LedgerProblem = ledgerErr
+	parts.Armed = armedFile{path: filepath.Join(cfg.RunDir, "armed")}
 	if ledger != nil {
 		parts.Ledger = ledger
 		parts.Copier = holds.NewCopier(writer, ledger, log)
