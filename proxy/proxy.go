@@ -135,11 +135,11 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer func() { _ = p.upstream.conn.Close() }()
 
 	owner := unixsock.OwnerOf(p.opts.Upstream.Path)
-	sock, err := unixsock.Listen(p.opts.Listen.Path, owner, p.opts.Log)
+	front, err := p.newFront(owner)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	defer sock.Remove()
+	defer front.remove()
 	events, err := p.serveEvents(owner)
 	if err != nil {
 		// kubelet's calls do not depend on it; the evictor goes on by listing.
@@ -149,7 +149,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 	p.upstream.onReady = func(first bool) {
 		if first {
-			sock.Adopt(p.opts.Upstream.Path)
+			front.adopt(p.opts.Upstream.Path)
 			events.adopt(p.opts.Upstream.Path)
 			return
 		}
@@ -176,7 +176,11 @@ func (p *Proxy) Run(ctx context.Context) error {
 		grpc.WaitForHandlers(true),
 	)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(sock) }()
+	go func() { served <- server.Serve(front.current.Load()) }()
+	var keeping sync.WaitGroup
+	keepCtx, stopKeeping := context.WithCancel(ctx)
+	defer stopKeeping()
+	keeping.Go(func() { front.keep(keepCtx, server, served) })
 	close(p.serving)
 	p.opts.Log.WithField("listen", p.opts.Listen.Path).WithField("upstream", p.opts.Upstream.Path).Info("proxy listens")
 
@@ -189,8 +193,10 @@ func (p *Proxy) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		err = nil
 	}
+	stopKeeping()
+	keeping.Wait()
 	// A successor may bind the path from here on.
-	sock.Remove()
+	front.remove()
 	p.drain(server)
 	p.pumps.Wait()
 	return err

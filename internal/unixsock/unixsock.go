@@ -159,6 +159,15 @@ func (s *Socket) isOurs() bool {
 	return unix.Lstat(s.path, &st) == nil && uint64(st.Dev) == s.dev && st.Ino == s.ino
 }
 
+// Gone says whether there is no file at our path any more. Somebody else's file
+// there is not gone.
+func (s *Socket) Gone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var st unix.Stat_t
+	return !s.removed && errors.Is(unix.Lstat(s.path, &st), unix.ENOENT)
+}
+
 // Remove unlinks the socket unless somebody else's is there by now. It can be
 // called more than once.
 func (s *Socket) Remove() {
