@@ -129,10 +129,20 @@ func (n *node) hogArgs(more ...string) []string {
 func (n *node) ballast(rt runtimeapi.RuntimeServiceClient) lab.Running {
 	n.t.Helper()
 	args := []string{"alloc", "--total", fmt.Sprintf("%dMi", ballastSize/mi), "--rate", "1000Mi"}
-	before := n.meminfo().MemAvailable
-	r := n.run(rt, n.pod("ballast", "Guaranteed", 2*ballastSize, args...))
+	spec := n.pod("ballast", "Guaranteed", 2*ballastSize, args...)
+	r := n.run(rt, spec)
+	fs, err := cgroupfs.Open(cgroupfs.Roots{Proc: "/proc", Cgroup: "/sys/fs/cgroup"})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	pod, err := fs.OpenPod(spec.CgroupParent)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer func() { _ = pod.Close() }()
 	eventually(n.t, "ballast filled", 60*time.Second, func() bool {
-		return before-min(before, n.meminfo().MemAvailable) > ballastSize*9/10
+		u, err := pod.Usage()
+		return err == nil && u > ballastSize*9/10
 	})
 	return r
 }
