@@ -43,7 +43,7 @@ func TestParsePodPath(t *testing.T) {
 		{systemdBestEffort, PodPath{systemdBestEffort, "hog.test-1", BestEffort, Systemd}},
 		{"/kubepods/burstable//pod" + dashed + "/", PodPath{cgroupfsBurstable, dashed, Burstable, Cgroupfs}},
 		{"/x/../kubepods/burstable/pod" + dashed, PodPath{cgroupfsBurstable, dashed, Burstable, Cgroupfs}},
-		{"/root/kubepods/podX", PodPath{"/root/kubepods/podX", "X", Guaranteed, Cgroupfs}},
+		{"/outer/kubepods/podX", PodPath{"/outer/kubepods/podX", "X", Guaranteed, Cgroupfs}},
 		{"/a/b/c/kubepods/besteffort/podX", PodPath{"/a/b/c/kubepods/besteffort/podX", "X", BestEffort, Cgroupfs}},
 		{
 			"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-podX.slice",
