@@ -15,15 +15,15 @@ func (e *Engine) armedBefore() bool {
 		e.log.WithError(err).Warn("it is not known whether this threshold was in force before: it is acted on once it was seen clear")
 		return false
 	}
-	return amount == e.set.Rules.Amount && amount > 0
+	return amount == e.settings().Rules.Amount && amount > 0
 }
 
 // saveArmed notes, once, that the threshold is armed.
 func (e *Engine) saveArmed() {
-	if e.armed == nil || e.armedSaved || e.set.Rules.Observe || !e.sampler.armed.Load() {
+	if e.armed == nil || e.armedSaved || e.settings().Rules.Observe || !e.sampler.armed.Load() {
 		return
 	}
-	if err := e.armed.Save(e.set.Rules.Amount); err != nil {
+	if err := e.armed.Save(e.settings().Rules.Amount); err != nil {
 		e.log.WithError(err).Warn("a restart during a breach will not evict until the threshold was seen clear")
 	}
 	e.armedSaved = true
@@ -33,7 +33,7 @@ func (e *Engine) saveArmed() {
 // It reports whether that changed anything.
 // A threshold that is not below the machine's memory cannot be meant.
 func (e *Engine) Arm() bool {
-	if e.set.Rules.Amount >= e.sampler.latest.capacity.Load() {
+	if e.settings().Rules.Amount >= e.sampler.latest.capacity.Load() {
 		return false
 	}
 	changed := e.sampler.armed.CompareAndSwap(false, true)

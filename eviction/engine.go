@@ -47,14 +47,6 @@ type Copier interface {
 	Problem() error
 }
 
-// Settings are the engine's, resolved for this machine.
-type Settings struct {
-	Rules       Rules
-	Protection  Protection
-	Transition  time.Duration // evictionPressureTransitionPeriod
-	HoldMaximum time.Duration
-}
-
 // Parts are what the engine works with.
 type Parts struct {
 	Store  *inventory.Store
@@ -86,7 +78,7 @@ type Parts struct {
 
 // Engine runs both halves.
 type Engine struct {
-	set     Settings
+	set     atomic.Pointer[Settings]
 	store   *inventory.Store
 	syncer  *inventory.Syncer
 	holds   Holds
@@ -136,7 +128,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 		return nil, errors.New("eviction: a part is missing")
 	}
 	e := &Engine{
-		set: set, store: p.Store, syncer: p.Syncer, holds: p.Holds, ledger: p.Ledger, copier: p.Copier, runtime: p.Runtime,
+		store: p.Store, syncer: p.Syncer, holds: p.Holds, ledger: p.Ledger, copier: p.Copier, runtime: p.Runtime,
 		cgroups: p.Cgroups, thaw: p.Thaw, bootID: p.BootID, clock: p.Clock, log: p.Log,
 		planner:    newPlanner(p.Cgroups, set.Protection, p.Log),
 		orders:     make(chan *Decision, 4),
@@ -151,6 +143,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 		absent:     map[string]time.Time{},
 		started:    p.Clock(),
 	}
+	e.set.Store(&set)
 	if p.LedgerProblem != nil {
 		e.ledgerError = p.LedgerProblem.Error()
 	}
@@ -341,7 +334,7 @@ func (e *Engine) repairHolds() {
 // one is older than 10 s (design §6).
 func (e *Engine) refreshInventory() {
 	const oldest = 10 * time.Second
-	near := e.sampler.latest.available.Load()/nearMultiple < e.set.Rules.Amount
+	near := e.sampler.latest.available.Load()/nearMultiple < e.settings().Rules.Amount
 	if near && e.clock().Sub(e.store.Snapshot().ListedAt) > oldest {
 		e.syncer.MarkDirty()
 	}

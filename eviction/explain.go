@@ -42,7 +42,7 @@ type MemoryNow struct {
 // State returns the present state.
 func (e *Engine) State() State {
 	s := State{
-		Mode: mode(e.set.Rules), Started: e.started, Memory: e.memoryNow(),
+		Mode: mode(e.settings().Rules), Started: e.started, Memory: e.memoryNow(),
 		Pods: len(e.store.Snapshot().Pods), Inventory: e.syncer.State(),
 	}
 	for _, r := range e.holds.Records() {
@@ -62,7 +62,7 @@ func (e *Engine) State() State {
 		}
 	}
 	e.mu.Unlock()
-	s.Unarmed = e.set.Rules.Amount > 0 && !e.sampler.armed.Load()
+	s.Unarmed = e.settings().Rules.Amount > 0 && !e.sampler.armed.Load()
 	s.Waiting = e.waitingFor()
 	return s
 }
@@ -86,7 +86,7 @@ func (e *Engine) waitingFor() string {
 	if !e.sampler.armed.Load() {
 		return "it was met already when it was loaded; it is acted on once it was clear, or after `cri-evictd arm`"
 	}
-	if e.set.Rules.Observe {
+	if e.settings().Rules.Observe {
 		return "mode is observe"
 	}
 	if action(l.action.Load()) == waiting {
@@ -96,7 +96,7 @@ func (e *Engine) waitingFor() string {
 }
 
 func (e *Engine) memoryNow() MemoryNow {
-	l, r := &e.sampler.latest, e.set.Rules
+	l, r := &e.sampler.latest, e.settings().Rules
 	n := MemoryNow{
 		MemoryReport: MemoryReport{
 			Capacity: l.capacity.Load(), Available: l.available.Load(), AvailableKernel: l.kernel.Load(),
@@ -132,7 +132,7 @@ type Explanation struct {
 
 // Explain measures every pod now and ranks them.
 func (e *Engine) Explain(decisions int) Explanation {
-	x := Explanation{Mode: mode(e.set.Rules), Memory: e.memoryNow(), Decisions: e.history.newest(decisions), Holds: e.holds.Records()}
+	x := Explanation{Mode: mode(e.settings().Rules), Memory: e.memoryNow(), Decisions: e.history.newest(decisions), Holds: e.holds.Records()}
 	plan := e.sampler.plan.Load()
 	if plan == nil {
 		x.NoNext = NoPods.String()
@@ -143,11 +143,11 @@ func (e *Engine) Explain(decisions int) Explanation {
 		plan.Pods[i].measure(&cands[i])
 	}
 	avail := x.Memory.Available
-	o := RankOptions{Shortage: e.set.Rules.Amount - min(e.set.Rules.Amount, avail), SmallGainLast: e.set.Rules.SmallGainLast}
+	o := RankOptions{Shortage: e.settings().Rules.Amount - min(e.settings().Rules.Amount, avail), SmallGainLast: e.settings().Rules.SmallGainLast}
 	x.Candidates = candidateReports(plan.Pods, cands, o)
 	// Unless available is already below the floor, the first to go would be a
 	// victim of the early band.
-	victim, why := choose(cands, plan.barred, avail >= e.set.Rules.Floor, o)
+	victim, why := choose(cands, plan.barred, avail >= e.settings().Rules.Floor, o)
 	if victim >= 0 {
 		x.Next = &plan.Pods[victim].Ref
 	} else {

@@ -21,8 +21,8 @@ func (e *Engine) releaseDue() {
 	l := &e.sampler.latest
 	in := ReleaseInput{
 		Now: now, Records: records, AbsentSince: absent,
-		Available: l.available.Load(), Amount: e.set.Rules.Amount, MinReclaim: e.set.Rules.MinReclaim,
-		Transition: e.set.Transition, HoldMaximum: e.set.HoldMaximum,
+		Available: l.available.Load(), Amount: e.settings().Rules.Amount, MinReclaim: e.settings().Rules.MinReclaim,
+		Transition: e.settings().Transition, HoldMaximum: e.settings().HoldMaximum,
 		Known: e.fresh(now),
 	}
 	if since, clear := e.clearSince(); clear {
@@ -60,7 +60,7 @@ func (e *Engine) fresh(now time.Time) bool {
 // reclaim; clear is false when it is not now.
 func (e *Engine) clearSince() (since time.Time, clear bool) {
 	l := &e.sampler.latest
-	if l.at.Load() == 0 || l.available.Load() < e.set.Rules.Amount+e.set.Rules.MinReclaim {
+	if l.at.Load() == 0 || l.available.Load() < e.settings().Rules.Amount+e.settings().Rules.MinReclaim {
 		return time.Time{}, false
 	}
 	since = e.started

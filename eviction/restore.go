@@ -33,11 +33,11 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 			continue
 		}
 		log := e.log.WithFields(logrus.Fields{"decision": r.ID, "pod": r.Namespace + "/" + r.Name, "uid": r.UID})
-		if e.set.Rules.Observe {
+		if e.settings().Rules.Observe {
 			e.release(r, ReleasedObserve) // nothing is held, let alone killed
 			continue
 		}
-		if e.clock().Sub(r.Decided) >= e.set.HoldMaximum {
+		if e.clock().Sub(r.Decided) >= e.settings().HoldMaximum {
 			e.release(r, ReleasedMaximum) // the proxy has let it go already
 			continue
 		}
@@ -113,7 +113,7 @@ func (e *Engine) restoreLedger() {
 // breachNow reads memory twice and says whether the hard threshold is met.
 func (e *Engine) breachNow() (bool, MemorySample) {
 	var c core
-	c.rules = e.set.Rules
+	c.rules = e.settings().Rules
 	var m MemorySample
 	met := 0
 	for range 2 {
@@ -186,7 +186,7 @@ func (e *Engine) resumed(r holds.Record, pod PlanPod, m MemorySample) *Decision 
 	plan := newPlan(0, e.clock(), []PlanPod{pod})
 	d := plan.decision
 	plan.decision = nil
-	d.ID, d.At, d.Victim, d.Sample, d.Rules = r.ID, r.Decided, 0, m, e.set.Rules
+	d.ID, d.At, d.Victim, d.Sample, d.Rules = r.ID, r.Decided, 0, m, e.settings().Rules
 	d.Sample.Kernel, d.Sample.Kubelet = uint64(max(r.Available, 0)), uint64(max(r.AvailableKubelet, 0))
 	d.Verdict.Available, d.Verdict.Met = d.Sample.Kernel, true
 	d.Rules.Amount = uint64(max(r.Threshold, 0))

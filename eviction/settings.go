@@ -1,0 +1,43 @@
+package eviction
+
+import "time"
+
+// Settings are the engine's, resolved for this machine. A value is never
+// changed once the engine has it: Reload replaces the whole.
+type Settings struct {
+	// Rules are those of the hard memory.available threshold.
+	Rules Rules
+	// Allocatable are those of the hard allocatableMemory.available threshold;
+	// Amount 0: off.
+	Allocatable Rules
+	// Soft are the soft thresholds.
+	Soft       []SoftThreshold
+	Protection Protection
+	Transition time.Duration // evictionPressureTransitionPeriod
+	// HoldMaximum is when a hold ends whatever the pressure.
+	HoldMaximum time.Duration
+	// MaxPodGrace is evictionMaxPodGracePeriod: the longest grace a soft
+	// eviction gives; 0 leaves none but the least of 2 s.
+	MaxPodGrace time.Duration
+	// HardGrace is hardMemoryGrace: what a hard memory eviction gives before
+	// SIGKILL; 0 kills at once.
+	HardGrace time.Duration
+	// KillBudget is how many pods a signal may cost per hour before it only
+	// observes; 0: no limit. Below the floor it does not apply.
+	KillBudget int
+	// Told says that Kubernetes is told of evictions: kubelet then unmounts the
+	// pod's memory emptyDirs, and their bytes count as gain.
+	Told bool
+}
+
+// SoftThreshold is one soft threshold: it must be met for Grace without a break
+// before a pod is evicted for it.
+type SoftThreshold struct {
+	Signal Signal
+	// Amount and MinReclaim in the signal's unit.
+	Amount, MinReclaim uint64
+	Grace              time.Duration
+}
+
+// settings returns those in force.
+func (e *Engine) settings() *Settings { return e.set.Load() }
