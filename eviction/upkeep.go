@@ -1,0 +1,36 @@
+package eviction
+
+import "time"
+
+// repairHolds puts the holds file back when a clean-up of the run directory took
+// it, and keeps a slot ready for the killer.
+func (e *Engine) repairHolds() {
+	repaired, err := e.holds.Repair()
+	if repaired {
+		e.log.Warn("the holds file was removed or replaced by somebody; it was put back")
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	e.mu.Lock()
+	changed := e.holdsError != text
+	e.holdsError = text
+	e.mu.Unlock()
+	if changed && err != nil {
+		e.log.WithError(err).Error("the holds file cannot be kept: evicted pods may be started again")
+	}
+	if err := e.killer.reserve(); err != nil && !changed {
+		e.log.WithError(err).Error("no place for a hold: evicted pods may be started again")
+	}
+}
+
+// refreshInventory asks for a new list when a decision may be near and the last
+// one is older than 10 s (design §6).
+func (e *Engine) refreshInventory() {
+	const oldest = 10 * time.Second
+	near := e.sampler.latest.available.Load()/nearMultiple < e.settings().Rules.Amount
+	if near && e.clock().Sub(e.store.Snapshot().ListedAt) > oldest {
+		e.syncer.MarkDirty()
+	}
+}
