@@ -21,6 +21,11 @@ func Cached(ctx context.Context, log io.Writer, name string, want []string, fill
 	return c.unit(ctx, name+"-"+runtime.GOARCH, want, fill)
 }
 
+// CacheRoot returns the folder all units of the cache lie in, whether or not it
+// exists. It can be handed to another machine of the same Debian release and
+// architecture, read-only, once Ensure has filled it.
+func CacheRoot() (string, error) { return cacheRoot() }
+
 // DebianPackages unpacks packages of this host's Debian release into a unit of
 // the cache and returns its folder, as Cached does. Nothing is installed.
 //

@@ -47,6 +47,10 @@ var allowed = map[string][]string{
 	"test/conformance":        {"internal/lab", "proxy", "test/conformance/images"},
 	"test/conformance/images": {},
 	"test/conformance/guest":  {},
+
+	"test/vm":          {"internal/lab", "test/vm/protocol"},
+	"test/vm/agent":    {"test/vm/protocol"},
+	"test/vm/protocol": {},
 }
 
 // forbidden are imports of others that a folder may not have.

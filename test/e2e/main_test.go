@@ -39,9 +39,12 @@ func TestMain(m *testing.M) {
 }
 
 // binary builds cri-evictd with the race detector, and with a build tag if one
-// is given.
+// is given; a machine without a compiler has them in a folder (see surroundings).
 func binary(t *testing.T, tag string) string {
 	t.Helper()
+	if dir := here(t).binaries; dir != "" {
+		return filepath.Join(dir, "cri-evictd"+tag)
+	}
 	binaries.mu.Lock()
 	once, ok := binaries.once[tag]
 	if !ok {
@@ -80,6 +83,7 @@ func needRoot(t *testing.T) {
 // hold.
 func eventually(t *testing.T, what string, within time.Duration, ok func() bool) {
 	t.Helper()
+	within *= here(t).slowness
 	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if ok() {
 			return
@@ -91,7 +95,7 @@ func eventually(t *testing.T, what string, within time.Duration, ok func() bool)
 // patience bounds a single call of a test.
 func patience(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute*here(t).slowness)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -53,7 +53,9 @@ func newNode(t *testing.T, v lab.Version) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(remove)
-	ctd, err := lab.StartContainerd(ctx, lab.ContainerdOptions{Tools: tools, Version: v, Dir: dir, Log: testWriter{t}})
+	ctd, err := lab.StartContainerd(ctx, lab.ContainerdOptions{
+		Tools: tools, Version: v, Dir: dir, SystemdCgroup: here(t).systemd, Log: testWriter{t},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,58 +97,6 @@ func (n *node) meminfo() cgroupfs.Meminfo {
 	return m
 }
 
-const (
-	// margin is how much has to be allocated until the threshold is crossed:
-	// enough that a compiler or two beside the test do not cross it.
-	margin = 2048 * mi
-	// ballast is the part of it that an innocent pod holds, inside its request.
-	// When it ends there is room for the hog again; alone, a hog that caused the
-	// pressure would not fit and stays held (design §10).
-	ballastSize = 1280 * mi
-)
-
-// threshold returns a hard threshold that margin bytes of allocation cross, so
-// that pressure is real and shortage is not.
-func (n *node) threshold() uint64 {
-	m := n.meminfo()
-	return max(m.KernelAvailable(), m.KubeletAvailable()) - margin
-}
-
-// hogArgs allocate well past the margin, at most a quarter of what is there. The
-// excess makes up for memory of the test before that shows only now: the kernel
-// keeps what a process gave back on per-CPU lists for seconds.
-func (n *node) hogArgs(more ...string) []string {
-	m := n.meminfo()
-	total := min(margin+1536*mi, m.MemAvailable/4)
-	if total < margin {
-		n.t.Fatalf("needs %d MiB of free memory for a hog of at most a quarter of it, has %d", 4*margin/mi, m.MemAvailable/mi)
-	}
-	return append([]string{"alloc", "--total", fmt.Sprintf("%dMi", total/mi), "--rate", "500Mi"}, more...)
-}
-
-// ballast starts a pod that fills a part of the margin and stays inside its
-// request.
-func (n *node) ballast(rt runtimeapi.RuntimeServiceClient) lab.Running {
-	n.t.Helper()
-	args := []string{"alloc", "--total", fmt.Sprintf("%dMi", ballastSize/mi), "--rate", "1000Mi"}
-	spec := n.pod("ballast", "Guaranteed", 2*ballastSize, args...)
-	r := n.run(rt, spec)
-	fs, err := cgroupfs.Open(cgroupfs.Roots{Proc: "/proc", Cgroup: "/sys/fs/cgroup"})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	pod, err := fs.OpenPod(spec.CgroupParent)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer func() { _ = pod.Close() }()
-	eventually(n.t, "ballast filled", 60*time.Second, func() bool {
-		u, err := pod.Usage()
-		return err == nil && u > ballastSize*9/10
-	})
-	return r
-}
-
 // remove ends a pod as kubelet would.
 func (n *node) remove(r lab.Running) {
 	n.t.Helper()
@@ -175,8 +125,16 @@ func (n *node) pod(name, qos string, request int64, args ...string) lab.PodSpec 
 		c.MemoryLimit = request
 	}
 	return lab.PodSpec{
-		Namespace: "default", Name: name, UID: uid, CgroupParent: lab.QoSParent(qos, uid), Containers: []lab.ContainerSpec{c},
+		Namespace: "default", Name: name, UID: uid, CgroupParent: n.parent(qos, uid), Containers: []lab.ContainerSpec{c},
 	}
+}
+
+// parent is what kubelet gives a pod with the cgroup driver in use.
+func (n *node) parent(qos, uid string) string {
+	if here(n.t).systemd {
+		return lab.QoSSlice(qos, uid)
+	}
+	return lab.QoSParent(qos, uid)
 }
 
 func (n *node) run(rt runtimeapi.RuntimeServiceClient, spec lab.PodSpec) lab.Running {
@@ -204,8 +162,19 @@ func (n *node) mustRun(what, id string) {
 	}
 }
 
-// config writes a configuration; more is appended to it.
+// config writes a configuration with this hard threshold for memory; more is
+// appended to it.
 func (n *node) config(hard string, more string) string {
+	n.t.Helper()
+	return n.defaults(fmt.Sprintf(`evictionHard:
+  memory.available: %q
+evictionPressureTransitionPeriod: 1s
+%s`, hard, more))
+}
+
+// defaults writes a configuration that only says where things are; more is
+// appended to it.
+func (n *node) defaults(more string) string {
 	n.t.Helper()
 	text := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
 kind: EvictionConfiguration
@@ -215,10 +184,7 @@ adminSocket: %[1]s/admin.sock
 runDir: %[1]s/run
 stateDir: %[1]s/state
 kubeletRootDir: %[1]s/kubelet
-evictionHard:
-  memory.available: "%[3]s"
-evictionPressureTransitionPeriod: 1s
-%[4]s`, n.dir, n.runtime, hard, more)
+%[3]s`, n.dir, n.runtime, more)
 	path := filepath.Join(n.dir, "config.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		n.t.Fatal(err)
@@ -293,7 +259,7 @@ func (d *daemon) stop() {
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-d.done:
-	case <-time.After(60 * time.Second):
+	case <-time.After(60 * time.Second * here(d.n.t).slowness):
 		d.n.t.Error("cri-evictd did not end within 60 s of SIGTERM")
 		d.kill9()
 	}

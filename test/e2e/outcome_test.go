@@ -49,20 +49,34 @@ func TestIgnoringSIGTERMHelpsNobody(t *testing.T) {
 	})
 }
 
-// Cgroup parents that are not the pod's alone: never a direct kill, and the hog
-// goes all the same, through the runtime.
-func TestForeignCgroupParentIsNeverKilledDirectly(t *testing.T) {
+type foreignParent struct {
+	name      string
+	parent    func(uid string) string
+	neighbour bool // has the same parent
+}
+
+// foreignParents are cgroup parents that a runtime takes and that are not what
+// kubelet gives a pod.
+func foreignParents(systemd bool) []foreignParent {
 	shared := lab.NewUID()
-	for _, tt := range []struct {
-		name      string
-		parent    func(uid string) string
-		neighbour bool // has the same parent
-	}{
+	if systemd { // runc takes slices only
+		return []foreignParent{
+			{"kubepods itself", func(string) string { return "kubepods.slice" }, true},
+			{"shared by two pods", func(string) string { return lab.QoSSlice("BestEffort", shared) }, true},
+		}
+	}
+	return []foreignParent{
 		{"kubepods itself", func(string) string { return "/kubepods" }, true},
 		{"a slice", func(uid string) string { return lab.QoSSlice("Burstable", uid) }, false},
 		{"none, as crictl's pods have", func(string) string { return "" }, false},
 		{"shared by two pods", func(string) string { return lab.QoSParent("BestEffort", shared) }, true},
-	} {
+	}
+}
+
+// Cgroup parents that are not the pod's alone: never a direct kill, and the hog
+// goes all the same, through the runtime.
+func TestForeignCgroupParentIsNeverKilledDirectly(t *testing.T) {
+	for _, tt := range foreignParents(here(t).systemd) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, lab.Current)
 			d := n.serve(quantity(n.threshold()), "")

@@ -31,26 +31,9 @@ func write(args []string, stdout, stderr io.Writer) int {
 	}
 	defer func() { _ = f.Close() }() // fsync is not what this is about
 
-	chunk := make([]byte, 1<<20)
-	for i := range chunk {
-		chunk[i] = byte(i*7 + i>>8) // nothing a file system could leave out
-	}
+	chunk := newChunk()
 	p := pacer{total: int64(total), rate: int64(rate), start: time.Now()}
-	err = p.run(func(done, due int64) error {
-		for done < due {
-			n, err := f.Write(chunk[:min(due-done, int64(len(chunk)))])
-			if err != nil {
-				return err
-			}
-			done += int64(n)
-		}
-		select {
-		case <-end:
-			return errEnded
-		default:
-			return nil
-		}
-	})
+	err = p.run(func(done, due int64) error { return writeChunks(f, chunk, due-done, end) })
 	switch {
 	case errors.Is(err, errEnded):
 		return 0

@@ -106,6 +106,9 @@ func TestRun(t *testing.T) {
 		{"alloc --total 5000 --rate 1Mi --hold=false", 0, "alloc: done, 5000 bytes", ""}, // no whole pages
 		{"write --dir " + dir + " --total 3000000 --rate 100Mi --hold=false", 0, "write: done, 3000000 bytes", ""},
 		{"write --dir " + dir + "/gone --total 1", 1, "", "no such file"},
+		{"flood --file " + dir + "/flood --total 3000001 --passes 2 --hold=false", 0, "flood: pass 2, 3000001 bytes", ""},
+		{"flood --file " + dir + "/gone/flood --total 1 --passes 1", 1, "", "no such file"},
+		{"flood more", 2, "", "unexpected"},
 	}
 	for _, tt := range tests {
 		var out, errOut bytes.Buffer

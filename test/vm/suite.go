@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/cri-evictd/cri-evictd/internal/lab"
+	"github.com/cri-evictd/cri-evictd/test/vm/protocol"
+)
+
+const (
+	guestSource   = "/opt/evictd/src" // the module, for tests that read testdata
+	guestPrograms = "/opt/evictd/bin"
+)
+
+// testStep is a run of a test binary in a machine.
+type testStep struct {
+	name    string
+	folder  string // of the package, below the module
+	flags   []string
+	env     []string
+	timeout time.Duration
+	skips   skipList
+}
+
+// testMachine is a machine and what to test in it.
+type testMachine struct {
+	name         string
+	memory, swap int // MiB
+	steps        []testStep
+}
+
+// slowness is how many times longer things may take in an emulated machine.
+const slowness = 6
+
+// quietShort is how long nothing may happen in each test of that; see soak.
+const (
+	quietShort  = 20 * time.Second
+	packedShort = time.Minute
+)
+
+// suite are the machines of `vm test`.
+func suite() []testMachine {
+	memoryEnd := func(swap string) []string { return []string{"CRI_EVICTD_E2E_SWAP=" + swap} }
+	return []testMachine{
+		{name: "node", memory: 3072, steps: []testStep{
+			{name: "cgroupfs", folder: "cgroupfs", timeout: 5 * time.Minute, skips: pureV2},
+			{name: "e2e, cgroupfs driver", folder: "test/e2e", timeout: 20 * time.Minute,
+				flags: []string{"-test.skip=^TestVM"}},
+			{name: "e2e, systemd driver", folder: "test/e2e", timeout: 20 * time.Minute,
+				flags: []string{"-test.skip=^TestVM"}, env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
+		}},
+		{name: "small, no swap", memory: 1536, steps: []testStep{
+			{name: "exhaustion", folder: "test/e2e", timeout: 8 * time.Minute,
+				flags: []string{"-test.run=^TestVMExhaustion"}, env: memoryEnd("no")},
+			{name: "no needless kill", folder: "test/e2e", timeout: 10 * time.Minute,
+				flags: []string{"-test.run=^TestVMQuiet"}, env: append(memoryEnd("no"), "CRI_EVICTD_E2E_QUIET="+quietShort.String())},
+			{name: "packed node", folder: "test/e2e", timeout: 8 * time.Minute,
+				flags: []string{"-test.run=^TestVMPacked"}, env: append(memoryEnd("no"), "CRI_EVICTD_E2E_QUIET="+packedShort.String())},
+		}},
+		{name: "small, swap", memory: 1536, swap: 1024, steps: []testStep{
+			{name: "exhaustion with swap", folder: "test/e2e", timeout: 10 * time.Minute,
+				flags: []string{"-test.run=^TestVMExhaustion"}, env: memoryEnd("yes")},
+		}},
+	}
+}
+
+// soakSuite are the machines of `vm soak`.
+func soakSuite(quiet time.Duration) []testMachine {
+	return []testMachine{{name: "soak", memory: 1536, steps: []testStep{
+		{name: "no needless kill", folder: "test/e2e", timeout: 6*quiet + 20*time.Minute, flags: []string{"-test.run=^TestVM(Quiet|Packed)"},
+			env: []string{"CRI_EVICTD_E2E_SWAP=no", "CRI_EVICTD_E2E_QUIET=" + quiet.String()}},
+	}}}
+}
+
+func testCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
+	flags := flag.NewFlagSet("test", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	only := flags.String("only", "", "run only the steps whose name, as MACHINE/STEP, matches this regular expression")
+	logs := flags.String("logs", "bin/vm", "folder for all output and the machines' logs")
+	if err := flags.Parse(args); err != nil {
+		return 0, errors.Join(errUsage, err)
+	}
+	re, err := regexp.Compile(*only)
+	if err != nil {
+		return 0, fmt.Errorf("%w: -only: %w", errUsage, err)
+	}
+	return runSuite(ctx, selectSteps(suite(), re), *logs, stdout, stderr)
+}
+
+func soakCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
+	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	quiet := flags.Duration("for", 10*time.Minute, "how long each test watches that nothing happens")
+	logs := flags.String("logs", "bin/vm", "folder for all output and the machines' logs")
+	if err := flags.Parse(args); err != nil {
+		return 0, errors.Join(errUsage, err)
+	}
+	return runSuite(ctx, soakSuite(*quiet), *logs, stdout, stderr)
+}
+
+// selectSteps leaves out what does not match.
+func selectSteps(all []testMachine, re *regexp.Regexp) []testMachine {
+	var out []testMachine
+	for _, m := range all {
+		var steps []testStep
+		for _, s := range m.steps {
+			if re.MatchString(m.name + "/" + s.name) {
+				steps = append(steps, s)
+			}
+		}
+		if m.steps = steps; len(steps) > 0 {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func runSuite(ctx context.Context, machines []testMachine, logs string, stdout, stderr io.Writer) (int, error) {
+	began := time.Now()
+	if len(machines) == 0 {
+		return 0, fmt.Errorf("%w: no step has that name", errUsage)
+	}
+	r, cleanup, err := newRig(ctx, stderr)
+	if err != nil {
+		return 0, err
+	}
+	defer cleanup()
+	dir, remove, err := lab.NewScratch()
+	if err != nil {
+		return 0, err
+	}
+	defer remove()
+	if err := compile(ctx, machines, dir); err != nil {
+		return 0, err
+	}
+	for _, v := range lab.Versions() {
+		if _, err := lab.Ensure(ctx, stderr, v); err != nil {
+			return 0, err
+		}
+	}
+	fmt.Fprintf(stdout, "vm: image, programs and tests ready after %s\n", seconds(time.Since(began)))
+	failed := 0
+	for _, m := range machines {
+		n, err := runMachine(ctx, r, m, dir, logs, stdout)
+		if err != nil {
+			return 0, err
+		}
+		failed += n
+	}
+	fmt.Fprintf(stdout, "vm: %d failed, %s in all; everything printed inside is in %s\n", failed, seconds(time.Since(began)), logs)
+	if failed > 0 {
+		return exitFailed, nil
+	}
+	return 0, nil
+}
+
+// runMachine returns how many steps failed.
+func runMachine(ctx context.Context, r *rig, m testMachine, programs, logs string, stdout io.Writer) (int, error) {
+	source, err := moduleRoot(ctx)
+	if err != nil {
+		return 0, err
+	}
+	spec := machine{
+		memory: m.memory, swap: m.swap, cpus: processors(), logs: filepath.Join(logs, fileName(m.name)),
+		shares: []share{cacheShare(r), {host: programs, mount: guestPrograms}, {host: source, mount: guestSource}},
+	}
+	for _, s := range m.steps {
+		env := append(guestEnv(), "CRI_EVICTD_E2E_BINARIES="+guestPrograms, fmt.Sprintf("CRI_EVICTD_E2E_SLOWNESS=%d", slowness))
+		spec.steps = append(spec.steps, protocol.Step{
+			Name: s.name, Dir: filepath.Join(guestSource, s.folder), Env: append(env, s.env...), Timeout: s.timeout + time.Minute,
+			Args: append([]string{filepath.Join(guestPrograms, testBinary(s.folder)), "-test.v", "-test.timeout=" + s.timeout.String()}, s.flags...),
+		})
+	}
+	began := time.Now()
+	w := &testWatcher{steps: m.steps, logs: spec.logs, out: stdout}
+	err = r.run(ctx, spec, w)
+	err = errors.Join(err, w.close())
+	if err != nil {
+		return w.failed, fmt.Errorf("machine %q: %w", m.name, err)
+	}
+	fmt.Fprintf(stdout, "vm: machine %q: %s\n", m.name, seconds(time.Since(began)))
+	return w.failed, nil
+}
+
+// compile builds what runs inside; static, as the machine may have another libc.
+// There is no race detector without cgo.
+func compile(ctx context.Context, machines []testMachine, dir string) error {
+	source, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	for _, tags := range []string{"", "evictdfault"} {
+		err := lab.RunGo(ctx, source, nil, "build", "-tags", tags, "-ldflags=-s -w", "-o", filepath.Join(dir, "cri-evictd"+tags), "./cmd/cri-evictd")
+		if err != nil {
+			return err
+		}
+	}
+	for _, m := range machines {
+		for _, s := range m.steps {
+			path := filepath.Join(dir, testBinary(s.folder))
+			if _, err := os.Stat(path); err == nil {
+				continue
+			}
+			if err := lab.RunGo(ctx, source, nil, "test", "-c", "-ldflags=-s -w", "-o", path, "./"+s.folder); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func testBinary(folder string) string { return filepath.Base(folder) + ".test" }
