@@ -46,7 +46,7 @@ func DialOptions(e Endpoint, dialed func(error)) []grpc.DialOption {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			conn, err := dialSocket(ctx, e)
+			conn, err := DialSocket(ctx, e)
 			if dialed != nil {
 				dialed(err)
 			}
@@ -71,8 +71,9 @@ func DialOptions(e Endpoint, dialed func(error)) []grpc.DialOption {
 	}
 }
 
-// dialSocket connects to the socket.
-func dialSocket(ctx context.Context, e Endpoint) (net.Conn, error) {
+// DialSocket connects to the socket. An error tells, where access is denied, who
+// may.
+func DialSocket(ctx context.Context, e Endpoint) (net.Conn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", e.Path)
 	if err != nil {

@@ -59,7 +59,7 @@ func (f *front) keep(ctx context.Context, server *grpc.Server, served chan<- err
 		f.p.opts.Log.WithField("listen", f.p.opts.Listen.Path).Error("the CRI socket was removed by somebody; it was made anew")
 		f.current.Store(sock)
 		go func() {
-			if err := server.Serve(sock); err != nil {
+			if err := server.Serve(bareListener{sock}); err != nil {
 				select {
 				case served <- err:
 				default: // the end is under way already

@@ -176,7 +176,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		grpc.WaitForHandlers(true),
 	)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(front.current.Load()) }()
+	go func() { served <- server.Serve(bareListener{front.current.Load()}) }()
 	var keeping sync.WaitGroup
 	keepCtx, stopKeeping := context.WithCancel(ctx)
 	defer stopKeeping()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +41,18 @@ type upstream struct {
 
 func newUpstream(e cri.Endpoint, log logrus.FieldLogger, buffers mem.BufferPool) (*upstream, error) {
 	u := &upstream{endpoint: e, log: log.WithField("upstream", e.Path)}
-	conn, err := grpc.NewClient(cri.Target, append(cri.DialOptions(e, u.dialed), experimental.WithBufferPool(buffers))...)
+	options := append(cri.DialOptions(e, nil),
+		experimental.WithBufferPool(buffers),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := cri.DialSocket(ctx, e)
+			u.dialed(err)
+			if err != nil {
+				return nil, err
+			}
+			return bare(conn), nil
+		}),
+	)
+	conn, err := grpc.NewClient(cri.Target, options...)
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", e, err)
 	}
