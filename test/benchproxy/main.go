@@ -1,7 +1,8 @@
 // Command benchproxy measures what the proxy costs: the same calls, in one run
 // and in turns, straight to a runtime that answers from memory, through a plain
-// byte relay, through this proxy (the built binary) and through a proxy that
-// decodes and encodes each message. Each of them is a process of its own.
+// byte relay, through the barest forwarder that can be made of grpc-go, through
+// this proxy (the built binary) and through a proxy that decodes and encodes each
+// message. Each of them is a process of its own.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -25,7 +27,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.binary, "binary", "bin/cri-evictd", "the cri-evictd to measure")
 	flag.StringVar(&o.other, "other", "", "measure this cri-evictd as well, as \"other\"; a command: \"env GOGC=50 bin/cri-evictd\"")
-	flag.StringVar(&o.without, "without", "", "leave these ways out, comma separated: direct, typed")
+	flag.StringVar(&o.without, "without", "", "leave these ways out, comma separated: direct, bare, typed")
 	flag.BoolVar(&o.quick, "quick", false, "a smoke run of some seconds: its figures say little")
 	flag.DurationVar(&o.total, "for", 18*time.Second, "time for each kind of call, all ways together")
 	flag.DurationVar(&o.slot, "slice", 60*time.Millisecond, "time of one way's turn")
@@ -68,6 +70,8 @@ func (o options) play() error {
 		return runBackend(o.listen)
 	case "relay":
 		return runRelay(o.listen, o.upstream)
+	case "bare":
+		return runBare(o.listen, o.upstream)
 	case "typed":
 		return runTyped(o.listen, o.upstream)
 	case "counted":
@@ -175,7 +179,7 @@ func (o options) setUp(ctx context.Context, dir string) (*setup, error) {
 	}
 	s.counted = []*variant{counted}
 	for _, v := range s.variants {
-		if v.name == "typed" || v.name == "relay" {
+		if v.name != "direct" && v.name != "proxy" && v.name != "other" {
 			s.counted = append(s.counted, v)
 		}
 	}
@@ -184,43 +188,48 @@ func (o options) setUp(ctx context.Context, dir string) (*setup, error) {
 
 // startMiddle starts what is measured.
 func (s *setup) startMiddle(ctx context.Context, self string) error {
-	for _, role := range []string{"relay", "typed"} {
+	for _, role := range []string{"relay", "bare", "typed"} {
 		v, err := s.startRole(ctx, self, role)
 		if err != nil {
 			return err
 		}
 		s.variants = append(s.variants, v)
 	}
-	v, err := s.startProxy(ctx, "proxy", s.o.binary)
-	if err != nil {
-		return err
+	ours := map[string][]string{"proxy": {s.o.binary, "proxy"}}
+	if s.o.other != "" {
+		ours["other"] = append(strings.Fields(s.o.other), "proxy")
 	}
-	s.variants = append(s.variants, v)
-	if s.o.other == "" {
-		return nil
+	if s.o.idle > 0 {
+		ours["serve"] = []string{s.o.binary, "serve"} // the whole daemon
 	}
-	if v, err = s.startProxy(ctx, "other", strings.Fields(s.o.other)...); err != nil {
-		return err
+	for _, name := range slices.Sorted(maps.Keys(ours)) {
+		v, err := s.startDaemon(ctx, name, ours[name])
+		if err != nil {
+			return err
+		}
+		s.variants = append(s.variants, v)
 	}
-	s.variants = append(s.variants, v)
 	return nil
 }
 
-// startProxy starts a cri-evictd proxy with a holds directory.
-func (s *setup) startProxy(ctx context.Context, name string, command ...string) (*variant, error) {
+// startDaemon starts a cri-evictd with a holds directory. Where it has an
+// evictor, that one touches nothing.
+func (s *setup) startDaemon(ctx context.Context, name string, command []string) (*variant, error) {
 	socket := filepath.Join(s.dir, name)
 	config := filepath.Join(s.dir, name+".yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, `apiVersion: cri-evictd.io/v1alpha1
 kind: EvictionConfiguration
+mode: observe
 listen: unix://%s
 runtimeEndpoint: unix://%s
 runDir: %s
 proxySocket: %s
+adminSocket: %s
 stateDir: %s
-`, socket, filepath.Join(s.dir, "backend"), filepath.Join(s.dir, "run"), socket+".events", s.dir), 0o600); err != nil {
+`, socket, filepath.Join(s.dir, "backend"), filepath.Join(s.dir, "run"), socket+".events", socket+".admin", s.dir), 0o600); err != nil {
 		return nil, err
 	}
-	p, err := start(ctx, s.log, socket, append(command, "proxy", "--config", config, "--log-level", "warn")...)
+	p, err := start(ctx, s.log, socket, append(command, "--config", config, "--log-level", "warn")...)
 	if err != nil {
 		return nil, err
 	}
