@@ -30,9 +30,8 @@ func (r *rig) version(ctx context.Context) (pid string, err error) {
 	return pid, err
 }
 
-// The runtime is away for long enough that dialling has reached its longest
-// interval of 1 s; more time adds nothing but time (make soak has it away for
-// 30 s). All that while calls fail at once, and it is found soon after.
+// The runtime is away for 30 s: all that while calls fail at once, and it is
+// found soon after.
 func TestRuntimeAwayForLong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -40,17 +39,18 @@ func TestRuntimeAwayForLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.runtime.Crash()
+	const away = 30 * time.Second
 	calls, longest := 0, time.Duration(0)
-	for begun := time.Now(); time.Since(begun) < 4*time.Second; calls++ {
+	for begun := time.Now(); time.Since(begun) < away; calls++ {
 		at := time.Now()
 		_, err := r.version(context.Background())
 		if status.Code(err) != codes.Unavailable {
 			t.Fatalf("after %v: %v", time.Since(begun), err)
 		}
 		longest = max(longest, time.Since(at))
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // kubelet does not call without a pause either
 	}
-	if longest > 2*time.Second || calls < 100 {
+	if longest > 2*time.Second || calls < 500 {
 		t.Errorf("%d calls, one took %v", calls, longest)
 	}
 	if err := r.runtime.Up(); err != nil {
