@@ -16,6 +16,8 @@ type Rules struct {
 	SmallGainLast bool
 	// Observe: decide and explain, never hold or kill.
 	Observe bool
+	// KillBudget is Settings.KillBudget; Sampler.use copies it.
+	KillBudget int
 }
 
 // minGain is the least a stop must give back for a pod to be a victim at all;
@@ -40,16 +42,24 @@ type step struct {
 	period time.Duration
 	// cleared: above threshold plus minimum reclaim.
 	cleared bool
+	// coming is what kills that are over will still give back, in bytes.
+	coming uint64
+	// emergency: a kill is in flight, and so little is left that a second one
+	// may begin.
+	emergency bool
 }
 
-// core is the pure state machine of hard memory: a sample goes in, what to do
-// comes out. It has no clock of its own.
+// core is the pure state machine of a hard memory threshold: a sample goes in,
+// what to do comes out. It has no clock of its own.
 type core struct {
 	rules   Rules
 	reclaim directReclaim
 	pace    pace
 	pending pendingRelease
 	met     int
+	// line is what available has to fall below for a second kill while one is
+	// in flight; 0 while none is.
+	line uint64
 }
 
 // pendingFor is how long memory that a dead victim gave back may take to show:
@@ -89,14 +99,21 @@ func (c *core) step(s *MemorySample, busy bool) step {
 		verdict: v,
 		period:  c.pace.next(s.At, v.Available, c.rules.Amount, v.Met),
 		cleared: v.Available >= c.rules.Amount+c.rules.MinReclaim,
+		coming:  c.pending.left(s.At, v.Available),
+	}
+	switch {
+	case !busy:
+		c.line = 0
+	case c.line == 0:
+		c.line = emergencyLine(c.rules.Amount, v.Available)
 	}
 	switch {
 	case !v.Met:
-		c.pending.left(s.At, v.Available)
 		c.met = 0
-	case busy || c.comesBack(s, &v):
+	case busy || c.comesBack(out.coming, &v):
 		c.met = 0
 		out.action = waiting
+		out.emergency = busy && v.Available < c.line
 	default:
 		c.met++
 		out.action = firstSample
@@ -109,8 +126,7 @@ func (c *core) step(s *MemorySample, busy bool) step {
 
 // comesBack says whether what earlier victims will still give back makes up for
 // the shortage. Below the floor, and below half the threshold, nobody waits.
-func (c *core) comesBack(s *MemorySample, v *MemoryVerdict) bool {
-	left := c.pending.left(s.At, v.Available)
+func (c *core) comesBack(left uint64, v *MemoryVerdict) bool {
 	return left > 0 && !v.Half && v.Available >= c.rules.Floor && v.Available+left >= c.rules.Amount
 }
 
@@ -125,6 +141,11 @@ const (
 	NoNumbers                     // no usage could be read
 	NothingToFree                 // no stop would free anything
 	WithinRequest                 // early band, and all are inside their requests
+	// The breakers (breaker.go).
+	Cascade         // the last kills did not make available rise
+	OutsidePressure // all pods together could not make up for the shortage
+	BudgetSpent     // killBudget: only reported for now
+	noVictims       // how many there are
 )
 
 // String returns the reason as a sentence fragment.
@@ -140,26 +161,61 @@ func (n NoVictim) String() string {
 		return "the usage of no unprotected pod could be read"
 	case NothingToFree:
 		return "no unprotected pod would free anything"
-	default:
+	case WithinRequest:
 		return "every unprotected pod is inside its request and available is above the floor"
+	case Cascade:
+		return "the last two kills did not give back half of what was expected, so no pod is taken for a minute"
+	case OutsidePressure:
+		return "all unprotected pods together could not give back what is missing: the pressure comes from outside of them"
+	case BudgetSpent:
+		return "killBudget is used up: victims are only reported until the hour is over or available is below the floor"
+	default:
+		return "unknown"
+	}
+}
+
+// Reason returns the reason as a word, for metrics and JSON.
+func (n NoVictim) Reason() string {
+	switch n {
+	case Chosen:
+		return "chosen"
+	case NoPods:
+		return "noPods"
+	case AllBarred:
+		return "allBarred"
+	case NoNumbers:
+		return "noNumbers"
+	case NothingToFree:
+		return "nothingToFree"
+	case WithinRequest:
+		return "withinRequest"
+	case Cascade:
+		return "cascade"
+	case OutsidePressure:
+		return "outsidePressure"
+	case BudgetSpent:
+		return "budgetSpent"
+	default:
+		return "unknown"
 	}
 }
 
 // choose returns the index of the victim among the candidates whose barred
-// entry is false. earlyBand allows only pods over their request.
+// entry is false. earlyBand allows only pods over their request, and those that
+// a soft eviction has begun to stop.
 func choose(cands []Candidate, barred []bool, earlyBand bool, o RankOptions) (int, NoVictim) {
 	best, why := -1, NoPods
 	for i := range cands {
 		c := &cands[i]
 		var reason NoVictim
 		switch {
-		case barred[i]:
+		case barred[i] || c.Out:
 			reason = AllBarred
 		case !c.Known:
 			reason = NoNumbers
 		case c.Gain < minGain:
 			reason = NothingToFree
-		case earlyBand && !c.OverRequest():
+		case earlyBand && !c.Evicting && !c.OverRequest():
 			reason = WithinRequest
 		default:
 			if best < 0 || compareMemory(c, &cands[best], o) < 0 {
@@ -173,4 +229,16 @@ func choose(cands []Candidate, barred []bool, earlyBand bool, o RankOptions) (in
 		return best, Chosen
 	}
 	return -1, why
+}
+
+// allGain is what a stop of every candidate that is not barred would give back,
+// in bytes.
+func allGain(cands []Candidate, barred []bool) uint64 {
+	var total uint64
+	for i := range cands {
+		if c := &cands[i]; !barred[i] && !c.Out && c.Known {
+			total += c.Gain
+		}
+	}
+	return total
 }

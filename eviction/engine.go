@@ -62,11 +62,20 @@ type Parts struct {
 	Cgroups       Cgroups
 	Thaw          func(path string) error
 	Meminfo       MeminfoSource
-	Scan          ScanSource // nil when the kernel has no pgscan_direct
-	MinFree       uint64     // bytes
-	BootID        string
-	Clock         func() time.Time
-	Log           logrus.FieldLogger
+	// RootMemory is for memoryAvailableFrom: kubelet; nil where the kernel has no
+	// such numbers, and /proc/meminfo has to do.
+	RootMemory RootSource
+	// OpenPods opens the cgroup of all pods; nil: there is no
+	// allocatableMemory.available.
+	OpenPods func() (PodsMemory, error)
+	// TopLevel lists the cgroups below the root, the biggest first; it is asked
+	// when the memory is not the pods'. nil: it cannot be said who has it.
+	TopLevel func() []Consumer
+	Scan     ScanSource // nil when the kernel has no pgscan_direct
+	MinFree  uint64     // bytes
+	BootID   string
+	Clock    func() time.Time
+	Log      logrus.FieldLogger
 	// Armed remembers which threshold was seen clear; nil: every threshold is
 	// acted on at once.
 	Armed Armed
@@ -91,6 +100,7 @@ type Engine struct {
 	log     logrus.FieldLogger
 
 	sampler  *Sampler
+	topLevel func() []Consumer
 	killer   *killer
 	planner  *planner
 	orders   chan *Decision
@@ -113,7 +123,7 @@ type Engine struct {
 	ledgerError string
 	holdsError  string
 	realtime    []string
-	saidNone    NoVictim
+	saidNone    [hardSignals]NoVictim
 
 	armed      Armed
 	armedSaved bool // the loop's own
@@ -147,9 +157,13 @@ func New(set Settings, p Parts) (*Engine, error) {
 		e.ledgerError = p.LedgerProblem.Error()
 	}
 	e.sampler = newSampler(p.Meminfo, p.Scan, p.MinFree, p.Clock, e.orders, e.observed, e.stuck)
-	e.sampler.rules.Store(&set.Rules)
+	e.sampler.root = p.RootMemory
+	e.planner.pods.open = p.OpenPods
+	e.topLevel = p.TopLevel
+	e.sampler.use(&set)
 	e.armed = p.Armed
 	e.sampler.armed.Store(p.Armed == nil || set.Rules.Observe || e.armedBefore())
+	e.sampler.allocatable.armed.Store(p.Armed == nil || set.Allocatable.Observe)
 	e.killer = &killer{holds: p.Holds, clock: p.Clock, done: e.decided, between: p.BetweenIntentAndKill}
 	return e, nil
 }

@@ -65,8 +65,8 @@ func BenchmarkDecide(b *testing.B) {
 			st := step{verdict: judge(Verified, &m, rules.Amount, false), action: decide}
 			b.ReportAllocs()
 			for b.Loop() {
-				plan.decision, s.inflight = decision, nil
-				s.decide(&m, &st, &rules)
+				plan.decision, s.inflight, s.breaker = decision, nil, breaker{}
+				s.decide(&s.hard, &m, &st, &rules)
 				<-orders
 			}
 		})

@@ -96,11 +96,16 @@ func (e *Engine) waitingFor() string {
 }
 
 func (e *Engine) memoryNow() MemoryNow {
-	l, r := &e.sampler.latest, e.settings().Rules
+	return e.signalNow(&e.sampler.hard, &e.settings().Rules, e.sampler.minFree)
+}
+
+// signalNow is the last sample of one memory signal.
+func (e *Engine) signalNow(h *hard, r *Rules, minFree uint64) MemoryNow {
+	l := &h.latest
 	n := MemoryNow{
 		MemoryReport: MemoryReport{
 			Capacity: l.capacity.Load(), Available: l.available.Load(), AvailableKernel: l.kernel.Load(),
-			AvailableKubelet: l.kubelet.Load(), MinFree: e.sampler.minFree, From: r.From.String(),
+			AvailableKubelet: l.kubelet.Load(), MinFree: minFree, From: r.From.String(),
 			Threshold: r.Amount, Floor: r.Floor, Met: l.met.Load(), DirectReclaim: l.direct.Load(),
 			SwapTotal: l.swapTotal.Load(), SwapFree: l.swapFree.Load(),
 		},
@@ -159,7 +164,7 @@ func (e *Engine) Explain(decisions int) Explanation {
 // report describes a decision with all its inputs.
 func (e *Engine) report(d *Decision, outcome string) *Report {
 	r := &Report{
-		ID: d.ID, Time: d.At.UTC(), Signal: MemoryAvailable, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d),
+		ID: d.ID, Time: d.At.UTC(), Signal: d.Signal, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d),
 		Memory: memoryReport(&d.Sample, &d.Verdict, &d.Rules),
 	}
 	victim := d.pod().Ref
@@ -174,29 +179,9 @@ func (e *Engine) report(d *Decision, outcome string) *Report {
 	r.Candidates = candidateReports(d.Plan.Pods, cands, RankOptions{
 		Shortage: d.Rules.Amount - min(d.Rules.Amount, d.Verdict.Available), SmallGainLast: d.Rules.SmallGainLast,
 	})
+	if d.Outside {
+		r.Consumers = e.consumers()
+		r.Summary += "; " + outsideText(r.Consumers)
+	}
 	return r
-}
-
-// sayWhenNobody reports, once per breach, that the threshold is met and no pod
-// can be taken: the decision not to act is a decision.
-func (e *Engine) sayWhenNobody() {
-	l := &e.sampler.latest
-	why := NoVictim(l.noVictim.Load())
-	if !l.met.Load() {
-		why = Chosen
-	}
-	e.mu.Lock()
-	before := e.saidNone
-	e.saidNone = why
-	e.mu.Unlock()
-	if why == Chosen || why == before {
-		return
-	}
-	x := e.Explain(0)
-	r := &Report{
-		ID: e.holds.NextID(), Time: e.clock().UTC(), Signal: MemoryAvailable, Outcome: OutcomeNoVictim, Mode: x.Mode,
-		Summary: why.String(), Memory: x.Memory.MemoryReport, Candidates: x.Candidates,
-	}
-	e.log.WithField("available", x.Memory.Available).Warn("memory.available is below its threshold and nothing is evicted: " + why.String())
-	e.keep(r)
 }

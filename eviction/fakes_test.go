@@ -95,6 +95,7 @@ type fakeCgroup struct {
 	inode    uint64
 	current  uint64
 	inactive uint64
+	shmem    uint64 // 0: not known
 	procs    bool
 	immortal bool // kills change nothing
 	gone     bool
@@ -140,6 +141,16 @@ func (c *fakeCgroup) InactiveFile() (uint64, error) {
 	defer c.mu.Unlock()
 	c.stats++
 	return c.inactive, errors.Join(c.state(), c.statErr)
+}
+
+func (c *fakeCgroup) MemoryStat(m *cgroupfs.MemoryStat) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*m = cgroupfs.MemoryStat{InactiveFile: c.inactive, Shmem: c.shmem}
+	if c.shmem == 0 {
+		return cgroupfs.ErrAbsent
+	}
+	return errors.Join(c.state(), c.statErr)
 }
 
 func (c *fakeCgroup) Populated() (bool, error) {

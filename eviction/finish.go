@@ -19,7 +19,7 @@ import (
 func (e *Engine) finish(ctx context.Context, d *Decision, outcome string) {
 	pod := d.pod()
 	log := e.log.WithFields(logrus.Fields{
-		"decision": d.ID, "pod": pod.String(), "uid": pod.UID, "signal": MemoryAvailable,
+		"decision": d.ID, "pod": pod.String(), "uid": pod.UID, "signal": d.Signal,
 	})
 	report := e.report(d, outcome)
 	if outcome == OutcomeResumed {
@@ -81,6 +81,9 @@ func (e *Engine) announce(log *logrus.Entry, d *Decision) {
 		log = log.WithField("noDirect", pod.NoDirect)
 	}
 	log.Warn("evicting: " + e.summary(d))
+	if d.Outside {
+		log.Error(outsideText(e.consumers()) + "; nobody else is evicted for a minute")
+	}
 	if err := d.kill.intentErr; err != nil {
 		log.WithError(err).Error("the hold could not be written: kubelet may start this pod again at once")
 	}
@@ -95,8 +98,12 @@ func (e *Engine) announce(log *logrus.Entry, d *Decision) {
 // summary is one sentence with the reason.
 func (e *Engine) summary(d *Decision) string {
 	pod, c := d.pod(), &d.Candidates[d.Victim]
-	return fmt.Sprintf("available %s is below %s; %s uses %s, its request is %s",
-		quantity(d.Verdict.Available), quantity(d.Rules.Amount), pod.String(), quantity(c.Usage), requestText(pod.Request))
+	name := "available"
+	if d.Signal != MemoryAvailable {
+		name = string(d.Signal)
+	}
+	return fmt.Sprintf("%s %s is below %s; %s uses %s, its request is %s",
+		name, quantity(d.Verdict.Available), quantity(d.Rules.Amount), pod.String(), quantity(c.Usage), requestText(pod.Request))
 }
 
 func requestText(v inventory.Value[int64]) string {

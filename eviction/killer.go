@@ -53,6 +53,13 @@ func (k *killer) carryOut(d *Decision) {
 // starts the pod again.
 func (k *killer) hold(d *Decision) {
 	pod := d.pod()
+	if pod.Evicting != 0 {
+		// A soft eviction is shortened: its hold is there, and its decision goes
+		// on.
+		d.ID = pod.Evicting
+		k.intended(d)
+		return
+	}
 	d.ID = k.holds.NextID()
 	if pod.noHold != nil {
 		d.kill.intentErr = pod.noHold
@@ -67,12 +74,18 @@ func (k *killer) hold(d *Decision) {
 			Usage:            int64(d.Candidates[d.Victim].Usage),
 			Decided:          d.At.UnixNano(),
 			Frozen:           pod.NoDirect == "" && pod.freezes,
+			Signal:           string(d.Signal),
 		}
 		d.kill.intentErr = k.holds.WriteIntent(slot, pod.prepared, &d.kill.numbers)
 		if d.kill.intentErr != nil && !errors.Is(d.kill.intentErr, holds.ErrSlot) {
 			k.keep(slot)
 		}
 	}
+	k.intended(d)
+}
+
+// intended notes that the hold is visible, or cannot be.
+func (k *killer) intended(d *Decision) {
 	d.kill.intentAt.Store(k.clock().UnixNano())
 	d.kill.advance(killIntent)
 }

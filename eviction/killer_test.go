@@ -201,3 +201,35 @@ func TestKillErrorIsReported(t *testing.T) {
 		t.Errorf("report %+v", killReport(d, t0, 1))
 	}
 }
+
+// A hard decision about a pod that a soft eviction is stopping shortens that one:
+// its hold is there, and its number stays.
+func TestSoftEvictionIsShortened(t *testing.T) {
+	k, done, dir := newKiller(t, newClock().Now)
+	p, c := hog(t, "u1", 2*gi)
+	p.Evicting, p.prepared = 77, nil
+	k.carryOut(ordered(p))
+	d := <-done
+	if killsOf(c) != 1 || d.ID != 77 || d.kill.intentErr != nil || d.kill.at() != killSent {
+		t.Errorf("%d kills, decision %d, %v, state %d", killsOf(c), d.ID, d.kill.intentErr, d.kill.at())
+	}
+	if _, held := openReader(t, dir).Held("u1"); held {
+		t.Error("a second hold was written")
+	}
+	if d.kill.intentAt.Load() == 0 {
+		t.Error("the watchdog has no time to go by")
+	}
+}
+
+// The hold says by which signal.
+func TestHoldOfAllocatable(t *testing.T) {
+	k, done, dir := newKiller(t, newClock().Now)
+	p, _ := hog(t, "u1", 2*gi)
+	d := ordered(p)
+	d.Signal = AllocatableMemoryAvailable
+	k.carryOut(d)
+	<-done
+	if r, ok := openReader(t, dir).Held("u1"); !ok || r.Signal != string(AllocatableMemoryAvailable) {
+		t.Errorf("held %v by %q", ok, r.Signal)
+	}
+}

@@ -16,8 +16,9 @@ import (
 type Cgroup interface {
 	// Usage is memory.current or memory.usage_in_bytes, in bytes.
 	Usage() (uint64, error)
-	// InactiveFile is read in the slow half only.
+	// InactiveFile and MemoryStat are read in the slow half only.
 	InactiveFile() (uint64, error)
+	MemoryStat(*cgroupfs.MemoryStat) error
 	// Populated says whether any process is left in the subtree.
 	Populated() (bool, error)
 	// Kill ends every process of the subtree at once.
@@ -38,8 +39,14 @@ type PlanPod struct {
 	// InactiveFile was read when the plan was built: page cache the kernel
 	// takes back without a kill.
 	InactiveFile uint64
-	// VolumeBytes are files in memory emptyDirs, which stay after the stop.
-	VolumeBytes uint64
+	// VolumeBytes are files in memory emptyDirs. They stay after the stop until
+	// kubelet unmounts the volumes, which it does once it is told of the eviction:
+	// VolumesFreed.
+	VolumeBytes  uint64
+	VolumesFreed bool
+	// Evicting is the decision of a soft eviction that has begun to stop the pod,
+	// 0 for none. Its hold is written already.
+	Evicting uint64
 	// Barred says why the pod cannot be a victim now; empty when it can.
 	Barred string
 	// NoDirect says why its cgroup is not killed directly, so that the victim
@@ -51,6 +58,7 @@ type PlanPod struct {
 
 	cgroups    []Cgroup // the pod's, or its containers' when it has none of its own
 	unmeasured bool     // InactiveFile could not be read yet: no numbers
+	inPods     bool     // it is below the cgroup that allocatableMemory.available is about
 	freezes    bool     // a direct kill uses the v1 freezer
 	prepared   *holds.Prepared
 	noHold     error // why no hold can be written for it
@@ -87,42 +95,57 @@ func (p *PlanPod) populated() (bool, error) {
 
 // measure fills in the candidate from a usage reading: working set = usage −
 // inactive_file as kubelet has it, gain = working set less what stays behind.
+// Other shared memory (MAP_SHARED, /dev/shm) is in the usage and in the gain: it
+// ends with the pod's processes and its sandbox.
 func (p *PlanPod) measure(c *Candidate) {
 	*c = p.Candidate
 	u, known := p.usage()
 	c.Known = known && !p.unmeasured
 	c.Usage = u - min(u, p.InactiveFile)
-	c.Gain = c.Usage - min(c.Usage, p.VolumeBytes)
+	c.Gain = c.Usage
+	if !p.VolumesFreed {
+		c.Gain -= min(c.Gain, p.VolumeBytes)
+	}
+	c.Evicting = p.Evicting != 0
 }
 
-// Plan is a ticket for at most one decision: everything the fast half needs,
-// prepared ahead. The slow half publishes a new one once a second and after
+// Plan is a ticket for one decision, and for a second one in an emergency:
+// everything the fast half needs, prepared ahead. The slow half publishes a new one once a second and after
 // each decision; until then no further victim can be taken.
 type Plan struct {
 	Generation uint64
 	BuiltAt    time.Time
 	Pods       []PlanPod
 	barred     []bool
+	pods       *podsView // nil: there is no allocatableMemory.available
 	decision   *Decision // nil once it was used; touched by the sampler only
+	// spare is for the second kill of an emergency, which must not wait for the
+	// slow half: that may get no CPU just then.
+	spare *Decision
 }
 
 // newPlan makes a plan with room for one decision.
 func newPlan(generation uint64, at time.Time, pods []PlanPod) *Plan {
 	p := &Plan{
 		Generation: generation, BuiltAt: at, Pods: pods,
-		barred:   make([]bool, len(pods)),
-		decision: &Decision{Candidates: make([]Candidate, len(pods)), Victim: -1},
+		barred: make([]bool, len(pods)),
 	}
+	p.decision, p.spare = p.room(), p.room()
 	for i := range pods {
 		p.barred[i] = pods[i].Barred != ""
 	}
-	p.decision.Plan = p
 	return p
+}
+
+// room makes an empty decision about this plan's pods.
+func (p *Plan) room() *Decision {
+	return &Decision{Signal: MemoryAvailable, Plan: p, Candidates: make([]Candidate, len(p.Pods)), Victim: -1}
 }
 
 // Decision is one decision of the fast half with all its inputs.
 type Decision struct {
 	ID         uint64
+	Signal     Signal
 	At         time.Time
 	Plan       *Plan
 	Candidates []Candidate // as measured at the decision, in the plan's order
@@ -131,8 +154,13 @@ type Decision struct {
 	Verdict    MemoryVerdict
 	Rules      Rules
 	EarlyBand  bool
+	// Outside: all pods that could be taken would together not give back what is
+	// missing.
+	Outside bool
 
-	kill kill
+	// bases are what was available by each hard signal at the decision, in bytes.
+	bases [hardSignals]uint64
+	kill  kill
 }
 
 // pod returns the victim.
@@ -170,6 +198,9 @@ type kill struct {
 	// The sampler's own.
 	lowest   uint64
 	lastFall time.Time
+	// what usage has fallen by since windowAt, and in the window before
+	fell, pace, windowFrom uint64
+	windowAt               time.Time
 }
 
 func (k *kill) at() killState { return killState(k.state.Load()) }

@@ -50,6 +50,7 @@ type planner struct {
 	cache    map[string]*openPod // by UID
 	builds   uint64
 	problems map[string]string // by UID: said once
+	pods     podsReader
 }
 
 type openPod struct {
@@ -67,7 +68,10 @@ type openPod struct {
 	checkedAt time.Time
 	inactive  uint64
 	measured  bool // inactive was read at least once
-	volumes   uint64
+	// volumes are the bytes in memory emptyDirs; shmem was read from memory.stat
+	// when they were volumesThen.
+	volumes, volumesThen, shmem uint64
+	shmemKnown                  bool
 }
 
 func newPlanner(c Cgroups, p Protection, log logrus.FieldLogger) *planner {
@@ -84,6 +88,13 @@ type planInput struct {
 	// keepOpen are the UIDs whose descriptors a kill still uses.
 	keepOpen map[string]bool
 	repeats  map[string]uint32
+	// evicting maps the UID of each pod that a soft eviction is stopping to its
+	// decision. Such a pod is not barred by what held says of it.
+	evicting map[string]uint64
+	// told: Kubernetes is told of evictions (Settings.Told).
+	told bool
+	// allocatable: allocatableMemory.available is watched.
+	allocatable bool
 	// alarm: keep the cached memory.stat numbers; reading them contends with
 	// the reclaiming kernel.
 	alarm bool
@@ -93,6 +104,10 @@ type planInput struct {
 func (pl *planner) build(in planInput) *Plan {
 	pods := make([]PlanPod, 0, len(in.snapshot.Pods))
 	present := map[string]bool{}
+	var view *podsView
+	if in.allocatable && pl.pods.open != nil {
+		view = pl.pods.view(in.now, in.alarm)
+	}
 	for _, p := range in.snapshot.Pods {
 		_, ready := p.Ready()
 		running := p.RunningContainers()
@@ -101,6 +116,7 @@ func (pl *planner) build(in planInput) *Plan {
 		}
 		present[p.UID] = true
 		pods = append(pods, pl.pod(p, running, in))
+		pods[len(pods)-1].inPods = view.holds(p.Cgroup)
 	}
 	for uid, o := range pl.cache {
 		if !present[uid] && !in.keepOpen[uid] {
@@ -110,7 +126,9 @@ func (pl *planner) build(in planInput) *Plan {
 		}
 	}
 	pl.builds++
-	return newPlan(pl.builds, in.now, pods)
+	plan := newPlan(pl.builds, in.now, pods)
+	plan.pods = view
+	return plan
 }
 
 // pod prepares one pod.
@@ -118,7 +136,8 @@ func (pl *planner) pod(p *inventory.Pod, running []inventory.Container, in planI
 	o := pl.open(p, in)
 	out := PlanPod{
 		Ref: p.Ref, QoS: p.QoS, Priority: p.Priority, Request: p.Request,
-		InactiveFile: o.inactive, VolumeBytes: o.volumes, unmeasured: !o.measured,
+		InactiveFile: o.inactive, VolumeBytes: o.volumeBytes(), VolumesFreed: in.told, unmeasured: !o.measured,
+		Evicting:   in.evicting[p.UID],
 		CgroupPath: o.path, CgroupInode: o.inode,
 		freezes: pl.cgroups.Freezes(),
 		repeat:  in.repeats[p.UID],
@@ -140,7 +159,7 @@ func (pl *planner) pod(p *inventory.Pod, running []inventory.Container, in planI
 	}
 	out.NoDirect = pl.noDirect(p, o)
 	out.Barred = pl.bar(p, o, in)
-	if out.Barred == "" {
+	if out.Barred == "" && out.Evicting == 0 {
 		pl.prepare(&out)
 	}
 	return out
@@ -162,7 +181,7 @@ func (pl *planner) noDirect(p *inventory.Pod, o *openPod) string {
 }
 
 func (pl *planner) bar(p *inventory.Pod, o *openPod, in planInput) string {
-	if why := in.held[p.UID]; why != "" {
+	if why := in.held[p.UID]; why != "" && in.evicting[p.UID] == 0 {
 		return why
 	}
 	if why := pl.protect.bars(p); why != "" {
@@ -222,29 +241,13 @@ func (pl *planner) open(p *inventory.Pod, in planInput) *openPod {
 	if due || o.vacant || !pl.cgroups.Freezes() {
 		o.vacant = o.empty()
 	}
+	// Asking the volumes costs no flush of counts, and they are what grows when a
+	// pod writes into them.
+	o.volumes = pl.cgroups.MemoryVolumes(p.UID)
 	if !in.alarm || !o.measured {
 		pl.measure(p, o)
 	}
 	return o
-}
-
-// measure reads what is only read in calm times, and once for a pod seen for
-// the first time: without it all its page cache would count as usage. Where a
-// reading fails, the one before stands.
-func (pl *planner) measure(p *inventory.Pod, o *openPod) {
-	var inactive uint64
-	for _, c := range o.cgroups {
-		n, err := c.InactiveFile()
-		if err != nil && !errors.Is(err, cgroupfs.ErrGone) {
-			pl.sayOnce(p, fmt.Errorf("memory.stat of cgroup %s: %w", o.path, err))
-			return
-		}
-		if err == nil {
-			inactive += n
-		}
-	}
-	o.inactive, o.measured = inactive, true
-	o.volumes = pl.cgroups.MemoryVolumes(p.UID)
 }
 
 // openCgroups opens the pod's own cgroup or, for a pod without one, those of its
@@ -337,6 +340,7 @@ func (o *openPod) gone() bool {
 }
 
 func (pl *planner) closeAll() {
+	pl.pods.close()
 	for _, o := range pl.cache {
 		o.close()
 	}

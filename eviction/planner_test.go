@@ -92,6 +92,24 @@ func TestPodThatDoesNotRunIsLeftOut(t *testing.T) {
 }
 
 // A pod directory that is made again at the same path is another cgroup.
+// The soft eviction itself has marked the pod as held; a hard one may still have
+// it, and nobody prepares a second hold.
+func TestPodInASoftEvictionIsNotBarred(t *testing.T) {
+	r := newPlanRig(t)
+	c := r.cgroups.make(ownPath, gi)
+	r.in.held["u1"] = "held: evicted by decision 7"
+	r.in.evicting = map[string]uint64{"u1": 7}
+	p := r.only(r.plan(0, inventoryPod("u1", ownPath, true)))
+	var m Candidate
+	if p.measure(&m); p.Barred != "" || p.Evicting != 7 || p.prepared != nil || !m.Evicting {
+		t.Errorf("barred %q, evicting %d, candidate %+v", p.Barred, p.Evicting, m)
+	}
+	c.foreign = []string{"kubelet (pid 1)"}
+	if p := r.only(r.plan(foreignEvery, inventoryPod("u1", ownPath, true))); p.Barred == "" {
+		t.Error("what is protected is so in a soft eviction too")
+	}
+}
+
 func TestRecreatedCgroupIsReopened(t *testing.T) {
 	r := newPlanRig(t)
 	pod := inventoryPod("u1", ownPath, true)

@@ -46,5 +46,6 @@ func (e *Engine) publishPlan() {
 		// Nothing is judged by an inventory that was never read (bugs.md B89).
 		in.snapshot = &inventory.Snapshot{}
 	}
+	in.told, in.allocatable = e.settings().Told, e.settings().watches(AllocatableMemoryAvailable)
 	e.sampler.plan.Store(e.planner.build(in))
 }

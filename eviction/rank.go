@@ -15,6 +15,12 @@ type Candidate struct {
 	// Gain is what a stop of the pod gives back at once.
 	Gain  uint64
 	Known bool
+	// Evicting: a soft eviction has begun to stop it. A hard one shortens that
+	// instead of taking another pod.
+	Evicting bool
+	// Out: it cannot be the victim of this decision, because it is dying already
+	// or because the signal is not about it.
+	Out bool
 }
 
 // OverRequest says whether the pod uses more than it asked for.
@@ -46,11 +52,14 @@ type RankOptions struct {
 // to be evicted before b. The keys are those of kubelet's rankMemoryPressure
 // (Kubernetes 1.37, pkg/kubelet/eviction/helpers.go): usage over request, lower
 // priority, larger excess; then, to make the order total, larger usage and the
-// UID. Departures: a pod without numbers comes last instead of first, and
-// RankOptions.
+// UID. Departures: a pod without numbers comes last instead of first, one that a
+// soft eviction is stopping already comes before the others, and RankOptions.
 func compareMemory(a, b *Candidate, o RankOptions) int {
 	if a.Known != b.Known {
 		return firstIf(a.Known)
+	}
+	if a.Evicting != b.Evicting {
+		return firstIf(a.Evicting)
 	}
 	if ao, bo := a.OverRequest(), b.OverRequest(); ao != bo {
 		return firstIf(ao)

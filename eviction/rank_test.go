@@ -92,6 +92,12 @@ func TestRankIsTotal(t *testing.T) {
 func TestChoose(t *testing.T) {
 	over, in := known("over", 0, gi, 2*gi), known("in", 0, 4*gi, 2*gi)
 	nothing := known("nothing", -1, 0, minGain-1)
+	soft := known("soft", 100, 4*gi, gi)
+	soft.Evicting = true
+	softNothing := nothing
+	softNothing.Evicting = true
+	dying := over
+	dying.Out = true
 	for _, tt := range []struct {
 		name   string
 		cands  []Candidate
@@ -110,6 +116,10 @@ func TestChoose(t *testing.T) {
 		{"who has no numbers is no victim", []Candidate{{UID: "x"}}, []bool{false}, false, -1, NoNumbers},
 		{"all barred", []Candidate{over}, []bool{true}, false, -1, AllBarred},
 		{"no pods", nil, nil, false, -1, NoPods},
+		{"a soft eviction is shortened first, in the early band too", []Candidate{over, soft}, []bool{false, false}, true, 1, Chosen},
+		{"and before whoever would rank first", []Candidate{over, soft}, []bool{false, false}, false, 1, Chosen},
+		{"not one that would free nothing", []Candidate{over, softNothing}, []bool{false, false}, false, 0, Chosen},
+		{"who is dying is no victim", []Candidate{dying}, []bool{false}, false, -1, AllBarred},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, why := choose(tt.cands, tt.barred, tt.early, RankOptions{})

@@ -21,7 +21,10 @@ type Report struct {
 	Memory     MemoryReport      `json:"memory"`
 	Victim     *inventory.Ref    `json:"victim,omitempty"`
 	Candidates []CandidateReport `json:"candidates,omitempty"` // in rank order
-	Kill       *KillReport       `json:"kill,omitempty"`
+	// Consumers are the cgroups below the root with the most memory, where the
+	// pods are not to blame.
+	Consumers []Consumer  `json:"consumers,omitempty"`
+	Kill      *KillReport `json:"kill,omitempty"`
 }
 
 // MemoryReport is a sample and what it meant.

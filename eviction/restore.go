@@ -117,13 +117,9 @@ func (e *Engine) breachNow() (bool, MemorySample) {
 	var m MemorySample
 	met := 0
 	for range 2 {
-		var info cgroupfs.Meminfo
-		if err := e.sampler.mem.Read(&info); err != nil {
+		m = MemorySample{}
+		if !e.sampler.readNode(&m, &c.rules) {
 			return false, m
-		}
-		m = MemorySample{
-			At: e.clock(), Capacity: info.MemTotal, Kernel: info.KernelAvailable(),
-			Kubelet: info.KubeletAvailable(), MinFree: e.sampler.minFree,
 		}
 		if c.step(&m, false).verdict.Met {
 			met++
@@ -187,6 +183,7 @@ func (e *Engine) resumed(r holds.Record, pod PlanPod, m MemorySample) *Decision 
 	d := plan.decision
 	plan.decision = nil
 	d.ID, d.At, d.Victim, d.Sample, d.Rules = r.ID, r.Decided, 0, m, e.settings().Rules
+	d.Signal = Signal(r.Signal)
 	d.Sample.Kernel, d.Sample.Kubelet = uint64(max(r.Available, 0)), uint64(max(r.AvailableKubelet, 0))
 	d.Verdict.Available, d.Verdict.Met = d.Sample.Kernel, true
 	d.Rules.Amount = uint64(max(r.Threshold, 0))

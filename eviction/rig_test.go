@@ -33,7 +33,10 @@ type rig struct {
 	lines   *logLines
 	eng     *Engine
 	between func()
-	gaps    []time.Duration // between the ticks of the sampler
+
+	openPods func() (PodsMemory, error)
+	topLevel []Consumer
+	gaps     []time.Duration // between the ticks of the sampler
 }
 
 // fakeFacts says what pods asked for.
@@ -146,6 +149,7 @@ func (r *rig) build() *Engine {
 		Holds: file, Ledger: r.ledger, Armed: r.armed, Runtime: r.runtime, Cgroups: r.cgroups,
 		Thaw:    func(p string) error { r.thawed = append(r.thawed, p); return nil },
 		Meminfo: r.node, BootID: r.bootID, Clock: time.Now, Log: log, BetweenIntentAndKill: r.between,
+		OpenPods: r.openPods, TopLevel: func() []Consumer { return r.topLevel },
 	})
 	if err != nil {
 		r.t.Fatal(err)

@@ -17,110 +17,152 @@ type ScanSource interface {
 	Read(*cgroupfs.VMStat) error
 }
 
-const (
-	// notFalling is how long a victim's usage may stand still before the next
-	// victim is taken (design §9).
-	notFalling = 2 * time.Second
-	// fallStep is the least that counts as falling.
-	fallStep = 1 * mi
-	// killWatchdog is how long the kill may take to be sent before the fallback
-	// thread takes over (bugs.md B15).
-	killWatchdog = 100 * time.Millisecond
-)
+// RootSource reads what kubelet itself reads for the whole node
+// (cgroupfs.RootMemory), without allocating.
+type RootSource interface {
+	Read() (usage, inactiveFile uint64, err error)
+}
 
 // Sampler is the fast half: it reads memory, decides, and hands the kill to the
 // killer thread. Tick does not allocate, lock, log or look up a path.
 type Sampler struct {
 	mem     MeminfoSource
+	root    RootSource // memoryAvailableFrom: kubelet; nil where there is none
 	scan    ScanSource // nil when the kernel has no pgscan_direct
 	minFree uint64     // bytes
 	clock   func() time.Time
 
-	rules    atomic.Pointer[Rules]
-	plan     atomic.Pointer[Plan]
-	orders   chan<- *Decision
-	observed chan<- *Decision
-	stuck    chan<- *Decision
+	plan      atomic.Pointer[Plan]
+	orders    chan<- *Decision
+	observed  chan<- *Decision
+	stuck     chan<- *Decision
+	elsewhere chan release
 
-	// armed: the threshold may be acted on. One that was met when it was loaded
-	// is not, until it was seen clear once.
-	armed atomic.Bool
+	hard        // memory.available
+	allocatable hard
 
-	core     core
-	info     cgroupfs.Meminfo
-	vm       cgroupfs.VMStat
-	inflight *Decision
-
-	latest latest
+	info cgroupfs.Meminfo
+	vm   cgroupfs.VMStat
+	// inflight is the kill that is waited for, of whichever signal; second is
+	// another one that an emergency called for meanwhile.
+	inflight, second *Decision
 }
 
-// latest is what the slow half may know of the last sample.
-type latest struct {
-	at, capacity, kernel, kubelet, available    atomic.Uint64
-	swapFree, swapTotal                         atomic.Uint64
-	samples, failures                           atomic.Uint64
-	period                                      atomic.Int64 // ns
-	lastMet, lastNotClear, metSince, lastVictim atomic.Int64 // unix ns, 0 = never
-	met                                         atomic.Bool
-	direct                                      atomic.Bool
-	noVictim                                    atomic.Uint32
-	action                                      atomic.Uint32
-	failing                                     atomic.Bool
+// hardSignals is how many hard memory signals there are.
+const hardSignals = 2
+
+// hards are the hard memory signals, the one that decides first first.
+func (s *Sampler) hards() [hardSignals]*hard {
+	return [hardSignals]*hard{&s.hard, &s.allocatable}
+}
+
+// hardOf returns the hard signal with this name, memory.available for any other.
+func (s *Sampler) hardOf(sig Signal) *hard {
+	if sig == AllocatableMemoryAvailable {
+		return &s.allocatable
+	}
+	return &s.hard
 }
 
 // newSampler wires a sampler; the channels must have room, a full one is never
 // waited for.
 func newSampler(mem MeminfoSource, scan ScanSource, minFree uint64, clock func() time.Time, orders, observed, stuck chan<- *Decision) *Sampler {
-	return &Sampler{mem: mem, scan: scan, minFree: minFree, clock: clock, orders: orders, observed: observed, stuck: stuck}
+	s := &Sampler{
+		mem: mem, scan: scan, minFree: minFree, clock: clock, orders: orders, observed: observed, stuck: stuck,
+		elsewhere: make(chan release, 64),
+	}
+	s.signal, s.allocatable.signal = MemoryAvailable, AllocatableMemoryAvailable
+	return s
 }
 
-// tick takes one sample and acts on it. It returns how long to wait.
+// use takes the rules of settings; a tick that has begun still uses the old
+// ones.
+func (s *Sampler) use(set *Settings) {
+	memory, allocatable := set.Rules, set.Allocatable
+	memory.KillBudget, allocatable.KillBudget = set.KillBudget, set.KillBudget
+	s.rules.Store(&memory)
+	s.allocatable.rules.Store(&allocatable)
+}
+
+// rootPeriod is the least time between two readings of kubelet's own sources:
+// a memory.stat costs the kernel a flush of per-CPU counts.
+const rootPeriod = 10 * time.Millisecond
+
+// tick takes one sample of each signal and acts on it. It returns how long to
+// wait.
 func (s *Sampler) tick() time.Duration {
+	period := periodCalm
 	rules := s.rules.Load()
-	if rules == nil || rules.Amount == 0 {
-		return periodCalm
+	if rules == nil {
+		return period
 	}
-	s.core.rules = *rules
-	var m MemorySample
-	if !s.read(&m) {
-		return periodNear
-	}
-	busy := s.busy(m.At)
-	st := s.core.step(&m, busy)
-	if !s.armed.Load() {
-		if !st.verdict.Met {
-			s.armed.Store(true)
-		} else {
-			st.action, s.core.met = waiting, 0
+	var node, pods MemorySample
+	nodeOK := s.readNode(&node, rules)
+	podsOK := s.readPods(&pods)
+	now := s.clock()
+	s.takeReleases(now)
+	busy, ended := s.follow(now)
+	// Memory of the node comes first: what the pods may use together matters
+	// less than what there is.
+	if nodeOK {
+		period = min(period, s.round(&s.hard, &node, rules, busy, ended))
+		if rules.From == FromKubelet && s.root != nil {
+			period = max(period, rootPeriod)
 		}
+	} else {
+		period = periodNear
 	}
-	s.publish(&m, &st)
+	if podsOK {
+		busy = busy || s.inflight != nil
+		period = min(period, s.round(&s.allocatable, &pods, s.allocatable.rules.Load(), busy, ended))
+	}
+	return period
+}
+
+// round takes one sample of one signal and acts on it.
+func (s *Sampler) round(h *hard, m *MemorySample, rules *Rules, busy, ended bool) time.Duration {
+	h.core.rules = *rules
+	st := h.core.step(m, busy)
+	h.breaker.observe(m.At, st.verdict.Available, st.cleared)
+	switch {
+	case h.armed.Load():
+		if !ended && s.emergency(h, &st, m.At) {
+			st.action = decide
+		}
+	case !st.verdict.Met:
+		h.armed.Store(rules.Amount > 0)
+	default:
+		st.action, h.core.met = waiting, 0
+	}
+	h.publish(m, &st)
 	if st.action == decide {
-		s.decide(&m, &st, rules)
+		s.decide(h, m, &st, rules)
 	}
 	return st.period
 }
 
-// read fills in one sample; false when there is none. A reading that fails or
-// makes no sense is no sample: nothing is concluded from it.
-func (s *Sampler) read(m *MemorySample) bool {
-	if err := s.mem.Read(&s.info); err != nil {
-		s.latest.failures.Add(1)
-		s.latest.failing.Store(true)
-		// What memory did meanwhile is unknown: neither short nor clear.
-		s.latest.lastNotClear.Store(s.clock().UnixNano())
-		s.core.met = 0
+// readNode fills in one sample of the node's memory; false when there is none. A
+// reading that fails or makes no sense is no sample: nothing is concluded from
+// it.
+func (s *Sampler) readNode(m *MemorySample, rules *Rules) bool {
+	err := s.mem.Read(&s.info)
+	m.Kubelet = s.info.KubeletAvailable()
+	if err == nil && rules.From == FromKubelet && s.root != nil {
+		var usage, inactive uint64
+		usage, inactive, err = s.root.Read()
+		m.Kubelet = cgroupfs.KubeletAvailableFrom(s.info.MemTotal, usage, inactive, s.info.HugePools())
+	}
+	m.At = s.clock()
+	if err != nil {
+		s.noSample(m.At)
 		return false
 	}
-	s.latest.failing.Store(false)
-	m.At = s.clock()
 	m.Capacity = s.info.MemTotal
 	m.Kernel = s.info.KernelAvailable()
-	m.Kubelet = s.info.KubeletAvailable()
 	m.MinFree = s.minFree
 	m.SwapTotal, m.SwapFree = s.info.SwapTotal, s.info.SwapFree
 	// vmstat costs four times as much as meminfo; only where it can matter.
-	if s.scan != nil && m.Kernel/2 < s.core.rules.Amount {
+	if s.scan != nil && m.Kernel/2 < rules.Amount {
 		if err := s.scan.Read(&s.vm); err == nil {
 			m.DirectScan, m.HasDirectScan = s.vm.PgscanDirect, true
 		}
@@ -128,135 +170,146 @@ func (s *Sampler) read(m *MemorySample) bool {
 	return true
 }
 
-// busy says whether a kill is in flight that has to be waited for, and sees to
-// it that a stuck one is noticed.
-func (s *Sampler) busy(now time.Time) bool {
-	d := s.inflight
-	if d == nil {
+// readPods fills in one sample of the pods' memory; false when there is none.
+func (s *Sampler) readPods(m *MemorySample) bool {
+	h := &s.allocatable
+	plan := s.plan.Load()
+	if h.rules.Load() == nil || plan == nil || plan.pods == nil {
+		if h.latest.at.Load() != 0 || !h.latest.absent.Load() {
+			h.none()
+		}
 		return false
 	}
-	if d.Rules.Observe {
-		// Nothing was killed, so nothing will change: one line a minute is
-		// enough, also where available hovers around the threshold.
-		if now.Sub(d.At) >= observedFor {
-			s.inflight = nil
-		}
-		return true
-	}
-	switch d.kill.at() {
-	case killSettled, killAbandoned:
-		// This sample may be older than the end of the kill: the next one
-		// counts.
-		if d.kill.at() == killSettled {
-			s.core.pending.add(now, d.Candidates[d.Victim].Gain, d.Verdict.Available)
-		}
-		s.inflight = nil
-		return true
-	case killOrdered:
-		// The killer thread may hang in the kill of an earlier victim.
-		if !d.kill.claimed.Load() {
-			s.watch(d, now.Sub(d.At))
-		}
-	case killIntent:
-		s.watch(d, now.Sub(time.Unix(0, d.kill.intentAt.Load())))
-	}
-	if u, known := d.pod().usage(); known {
-		if d.kill.lastFall.IsZero() || u+fallStep <= d.kill.lowest {
-			d.kill.lowest, d.kill.lastFall = u, now
-		}
-	} else if d.kill.lastFall.IsZero() {
-		d.kill.lastFall = now
-	}
-	if now.Sub(d.kill.lastFall) > notFalling {
-		// It goes on dying in the slow half; the node cannot wait for it.
-		s.inflight = nil
+	err := plan.pods.sample(m)
+	m.At = s.clock()
+	if err != nil {
+		h.noSample(m.At)
+		return false
 	}
 	return true
 }
 
-// watch gives a kill that takes too long to the fallback thread, once.
-func (s *Sampler) watch(d *Decision, since time.Duration) {
-	if since <= killWatchdog || !d.kill.fallback.CompareAndSwap(false, true) {
-		return
+// ticket returns the decision to fill in, nil when the plan has none left: a plan
+// is good for one, and for a second one while the first is in flight.
+func (s *Sampler) ticket(plan *Plan) *Decision {
+	switch {
+	case plan == nil:
+		return nil
+	case plan.decision != nil:
+		return plan.decision
+	case plan.spare != nil && s.inflight != nil && s.inflight.Plan == plan:
+		return plan.spare
 	}
-	select {
-	case s.stuck <- d:
-	default:
-		d.kill.fallback.Store(false) // the next tick tries again
+	return nil
+}
+
+// measure measures every pod of the plan for a decision about this signal.
+func (s *Sampler) measure(h *hard, d *Decision) {
+	plan := d.Plan
+	for i := range plan.Pods {
+		p, c := &plan.Pods[i], &d.Candidates[i]
+		if plan.barred[i] {
+			*c = p.Candidate
+			continue
+		}
+		p.measure(c)
+		// The plan may be older than what is in flight.
+		c.Out = h == &s.allocatable && !p.inPods || s.isVictim(s.inflight, p.UID) || s.isVictim(s.second, p.UID)
 	}
 }
 
+func (s *Sampler) isVictim(d *Decision, uid string) bool { return d != nil && d.pod().UID == uid }
+
 // decide measures every pod of the plan and takes the first by rank.
-func (s *Sampler) decide(m *MemorySample, st *step, rules *Rules) {
+func (s *Sampler) decide(h *hard, m *MemorySample, st *step, rules *Rules) {
 	plan := s.plan.Load()
-	if plan == nil || plan.decision == nil {
-		s.latest.action.Store(uint32(waiting))
+	d := s.ticket(plan)
+	if d == nil {
+		h.latest.action.Store(uint32(waiting))
 		return
-	}
-	d := plan.decision
-	for i := range plan.Pods {
-		if plan.barred[i] {
-			d.Candidates[i] = plan.Pods[i].Candidate
-			continue
-		}
-		plan.Pods[i].measure(&d.Candidates[i])
 	}
 	v := &st.verdict
-	earlyBand := v.Available >= rules.Floor
-	victim, why := choose(d.Candidates, plan.barred, earlyBand, RankOptions{
-		Shortage: rules.Amount - min(rules.Amount, v.Available), SmallGainLast: rules.SmallGainLast,
-	})
-	s.latest.noVictim.Store(uint32(why))
-	if victim < 0 {
+	observe, why := rules.Observe, Chosen
+	if !observe {
+		if why = h.breaker.stops(m.At); why != Chosen {
+			h.notNow(m.At, why)
+			return
+		}
+		if v.Available >= rules.Floor && h.breaker.spent(m.At, rules.KillBudget) {
+			observe, why = true, BudgetSpent
+		}
+	}
+	// Nothing is killed then, so nothing will change: one report a minute is
+	// enough, also where available hovers around the threshold.
+	if observe && !h.observedAt.IsZero() && m.At.Sub(h.observedAt) < observedFor {
+		h.notNow(m.At, why)
 		return
 	}
-	plan.decision = nil
-	d.At, d.Victim, d.Sample, d.Verdict, d.Rules, d.EarlyBand = m.At, victim, *m, *v, *rules, earlyBand
-	s.latest.lastVictim.Store(m.At.UnixNano())
-	out := s.orders
-	if rules.Observe {
-		out = s.observed
+	s.measure(h, d)
+	earlyBand := v.Available >= rules.Floor
+	victim, none := choose(d.Candidates, plan.barred, earlyBand, RankOptions{
+		Shortage: rules.Amount - min(rules.Amount, v.Available), SmallGainLast: rules.SmallGainLast,
+	})
+	if victim < 0 {
+		h.latest.noVictim.Store(uint32(none))
+		return
 	}
-	s.inflight = d
-	s.core.met = 0
+	outside := allGain(d.Candidates, plan.barred)+st.coming+s.underWay() < rules.Amount+rules.MinReclaim-v.Available
+	if outside && !observe && h.breaker.outside {
+		h.notNow(m.At, OutsidePressure)
+		return
+	}
+	h.latest.noVictim.Store(uint32(why))
+	if d == plan.decision {
+		plan.decision = nil
+	} else {
+		plan.spare = nil
+	}
+	d.Signal, d.At, d.Victim, d.Sample, d.Verdict, d.Rules, d.EarlyBand = h.signal, m.At, victim, *m, *v, *rules, earlyBand
+	d.Outside, d.bases = outside, s.bases()
+	d.Rules.Observe = observe
+	if observe {
+		h.observedAt = m.At
+		select {
+		case s.observed <- d:
+		default: // the slow half is behind; a later plan tries again
+		}
+		return
+	}
+	h.latest.lastVictim.Store(m.At.UnixNano())
+	s.order(h, d)
+}
+
+// underWay is what the kills in flight will give back, in bytes.
+func (s *Sampler) underWay() uint64 {
+	var total uint64
+	for _, d := range [...]*Decision{s.inflight, s.second} {
+		if d != nil {
+			total += d.Candidates[d.Victim].Gain
+		}
+	}
+	return total
+}
+
+// order sends the decision to the killer thread.
+func (s *Sampler) order(h *hard, d *Decision) {
+	v := &d.Verdict
+	h.core.met, h.core.line = 0, emergencyLine(d.Rules.Amount, v.Available)
+	h.breaker.note(d.At, d.Candidates[d.Victim].Gain, v.Available, d.Outside)
+	h.publishBreaker(d.At)
+	if s.inflight == nil {
+		s.inflight = d
+	} else {
+		s.second = d
+	}
 	select {
-	case out <- d:
+	case s.orders <- d:
 	default:
 		// The killer thread hangs and its queue is full: the fallback may still
 		// take it. If not, a later plan tries again.
-		if !rules.Observe {
-			s.watch(d, 2*killWatchdog)
-		}
+		s.watch(d, 2*killWatchdog)
 		if !d.kill.fallback.Load() {
 			d.kill.advance(killAbandoned)
 		}
 	}
-}
-
-func (s *Sampler) publish(m *MemorySample, st *step) {
-	l := &s.latest
-	now := m.At.UnixNano()
-	l.capacity.Store(m.Capacity)
-	l.kernel.Store(m.Kernel)
-	l.kubelet.Store(m.Kubelet)
-	l.available.Store(st.verdict.Available)
-	l.swapFree.Store(s.info.SwapFree)
-	l.swapTotal.Store(s.info.SwapTotal)
-	l.period.Store(int64(st.period))
-	l.direct.Store(st.verdict.DirectReclaim)
-	l.action.Store(uint32(st.action))
-	if st.verdict.Met {
-		if !l.met.Load() {
-			l.metSince.Store(now)
-		}
-		l.lastMet.Store(now)
-	} else {
-		l.noVictim.Store(uint32(Chosen))
-	}
-	l.met.Store(st.verdict.Met)
-	if !st.cleared {
-		l.lastNotClear.Store(now)
-	}
-	l.at.Store(uint64(now))
-	l.samples.Add(1)
 }

@@ -16,6 +16,20 @@ func (f *fakeScan) Read(v *cgroupfs.VMStat) error {
 	return nil
 }
 
+// countedScan is a ScanSource that says what it is told.
+type countedScan struct{ pages uint64 }
+
+func (f *countedScan) Read(v *cgroupfs.VMStat) error {
+	v.PgscanDirect = f.pages
+	return nil
+}
+
+// infoOf is a machine of 16 GiB whose two readings disagree: the kernel has this
+// much, kubelet 6 GiB.
+func infoOf(kernel uint64) cgroupfs.Meminfo {
+	return cgroupfs.Meminfo{MemTotal: 16 * gi, MemAvailable: kernel, AnonPages: 10 * gi, HasAvailable: true, HasKubelet: true}
+}
+
 func TestTickDoesNotAllocate(t *testing.T) {
 	const runs = 200
 	pods := func(t *testing.T) []PlanPod {
@@ -101,6 +115,50 @@ func TestTickDoesNotAllocate(t *testing.T) {
 			t.Errorf("%v allocations per tick", n)
 		}
 	})
+}
+
+// With both signals and kubelet's own sources, through a decision and an
+// emergency.
+func TestEmergencyDoesNotAllocate(t *testing.T) {
+	const runs = 100
+	s := newSamplerRig(t, hardRules, 450*mi)
+	s.view(&fakePods{limit: 29 * gi, usage: 28 * gi, inactive: gi})
+	s.use(&Settings{
+		Rules: Rules{From: FromKubelet, Amount: 500 * mi}, Allocatable: Rules{Amount: 500 * mi}, KillBudget: 1000,
+	})
+	s.root, s.scan = v2Root(t, 16*gi-450*mi, gi, gi), &fakeScan{}
+	orders := make(chan *Decision, 4*runs)
+	s.Sampler.orders = orders
+	p, _ := hog(t, "a", 200*mi)
+	q, _ := hog(t, "b", 100*mi)
+	var plans []*Plan
+	for i := range runs + 1 {
+		plan := newPlan(uint64(i), t0, []PlanPod{p, q})
+		plan.pods = s.pods
+		plans = append(plans, plan)
+	}
+	low := v2Root(t, 16*gi-100*mi, gi, gi)
+	high := s.root
+	i := 0
+	n := testing.AllocsPerRun(runs, func() {
+		s.inflight, s.second, s.breaker = nil, nil, breaker{}
+		s.plan.Store(plans[i])
+		i++
+		s.root = high
+		for range 2 {
+			s.clock.advance(alarm)
+			s.tick()
+		}
+		s.root = low
+		s.clock.advance(alarm)
+		s.tick()
+	})
+	if n != 0 {
+		t.Errorf("%v allocations per round", n)
+	}
+	if len(orders) != 2*(runs+1) {
+		t.Errorf("%d kills ordered in %d rounds, want two each", len(orders), runs+1)
+	}
 }
 
 // From the order to the signal nothing is allocated either.

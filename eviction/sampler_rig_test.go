@@ -16,6 +16,7 @@ type samplerRig struct {
 	node                    *fakeNode
 	orders, observed, stuck chan *Decision
 	generation              uint64
+	pods                    *podsView // for every plan offered
 }
 
 func newSamplerRig(t *testing.T, r Rules, available uint64) *samplerRig {
@@ -26,7 +27,8 @@ func newSamplerRig(t *testing.T, r Rules, available uint64) *samplerRig {
 	}
 	s.Sampler = newSampler(s.node, nil, 0, s.clock.Now, s.orders, s.observed, s.stuck)
 	s.armed.Store(true)
-	s.rules.Store(&r)
+	s.allocatable.armed.Store(true)
+	s.use(&Settings{Rules: r})
 	return s
 }
 
@@ -42,7 +44,7 @@ func planPod(t testing.TB, uid string, cgroups ...*fakeCgroup) PlanPod {
 	p := PlanPod{
 		Ref:       inventory.Ref{Namespace: "default", Name: uid, UID: uid},
 		Candidate: Candidate{UID: uid, RequestKnown: true},
-		sandboxes: []string{"s-" + uid}, containers: []string{"c-" + uid},
+		sandboxes: []string{"s-" + uid}, containers: []string{"c-" + uid}, inPods: true,
 	}
 	for _, c := range cgroups {
 		p.cgroups = append(p.cgroups, c)
@@ -61,7 +63,9 @@ func planPod(t testing.TB, uid string, cgroups ...*fakeCgroup) PlanPod {
 // offer gives the sampler a fresh plan.
 func (s *samplerRig) offer(pods ...PlanPod) {
 	s.generation++
-	s.plan.Store(newPlan(s.generation, s.clock.Now(), pods))
+	p := newPlan(s.generation, s.clock.Now(), pods)
+	p.pods = s.pods
+	s.plan.Store(p)
 }
 
 // after lets time pass, ticks, and returns what was ordered, nil for nothing.

@@ -10,7 +10,7 @@ import (
 )
 
 // Where the fields of a record stand. Texts have a fixed place and a separate
-// length, so that the real-time half overwrites numbers only.
+// length, so that the real-time half overwrites numbers and the signal only.
 const (
 	offCRC       = 0 // CRC-32C of bytes 4 to 1023
 	offLayout    = 4
@@ -31,6 +31,10 @@ const (
 	offRevision  = 96
 	offLengths   = 100 // seven uint16
 	offTexts     = 116
+
+	// the sixth text is the signal
+	offSignalLength = offLengths + 2*5
+	offSignal       = offTexts + MaxUID + MaxNamespace + MaxName + MaxSandboxID + MaxCgroup
 
 	recordLayout = 1
 	flagFrozen   = 1
@@ -147,6 +151,11 @@ func (p *Prepared) complete(n *Numbers) {
 	putInt64(&p.buf, offDecided, n.Decided)
 	putInt64(&p.buf, offKilled, 0)
 	putInt64(&p.buf, offReleased, 0)
+	if n.Signal != "" {
+		place := p.buf[offSignal : offSignal+MaxSignal]
+		clear(place)
+		binary.LittleEndian.PutUint16(p.buf[offSignalLength:], uint16(copy(place, n.Signal)))
+	}
 	seal(&p.buf)
 }
 

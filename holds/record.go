@@ -127,4 +127,6 @@ type Numbers struct {
 	// Decided is in unix nanoseconds.
 	Decided int64
 	Frozen  bool
+	// Signal replaces that of the prepared record; empty leaves it.
+	Signal string
 }

@@ -89,6 +89,9 @@ func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldL
 	if m.vmstat != nil {
 		parts.Scan = m.vmstat
 	}
+	if m.root != nil {
+		parts.RootMemory = m.root
+	}
 	parts.LedgerProblem = ledgerErr
 	parts.Armed = armedFile{path: filepath.Join(cfg.RunDir, "armed")}
 	if ledger != nil {
@@ -149,6 +152,7 @@ type machine struct {
 	fs      *cgroupfs.FS
 	meminfo *cgroupfs.MeminfoReader
 	vmstat  *cgroupfs.VMStatReader
+	root    *cgroupfs.RootMemory
 	info    cgroupfs.Meminfo
 	minFree uint64
 	bootID  string
@@ -172,6 +176,10 @@ func (a *app) machine() (*machine, error) {
 		m.vmstat = nil
 		m.notes = append(m.notes, fmt.Sprintf("direct reclaim cannot be seen, both memory readings have to agree: %v", err))
 	}
+	if m.root, err = fs.OpenRootMemory(); err != nil {
+		m.root = nil
+		m.notes = append(m.notes, fmt.Sprintf("kubelet's own sources cannot be read, its reading is computed from /proc/meminfo: %v", err))
+	}
 	if m.minFree, err = fs.MinFreeBytes(); err != nil {
 		m.notes = append(m.notes, fmt.Sprintf("min_free_kbytes is unknown and taken as 0: %v", err))
 	}
@@ -188,6 +196,9 @@ func (m *machine) close() error {
 	}
 	if m.vmstat != nil {
 		errs = append(errs, m.vmstat.Close())
+	}
+	if m.root != nil {
+		errs = append(errs, m.root.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,121 @@
+package eviction
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// hard is one hard memory threshold in the fast half. rules, armed and latest
+// are shared with the slow half, the rest is the sampler's own.
+type hard struct {
+	signal Signal
+	rules  atomic.Pointer[Rules]
+	// armed: the threshold may be acted on. One that was met when it was loaded
+	// is not, until it was seen clear once.
+	armed atomic.Bool
+
+	core    core
+	breaker breaker
+	// observedAt is when a decision was last only reported.
+	observedAt time.Time
+
+	latest latest
+}
+
+// latest is what the slow half may know of the last sample of a signal.
+type latest struct {
+	at, capacity, kernel, kubelet, available    atomic.Uint64 // at: unix ns, 0 = there is no number
+	swapFree, swapTotal                         atomic.Uint64
+	coming                                      atomic.Uint64 // bytes that kills that are over will still give back
+	samples, failures                           atomic.Uint64
+	period                                      atomic.Int64 // ns
+	lastMet, lastNotClear, metSince, lastVictim atomic.Int64 // unix ns, 0 = never
+	met                                         atomic.Bool
+	direct                                      atomic.Bool
+	noVictim                                    atomic.Uint32
+	action                                      atomic.Uint32
+	failing                                     atomic.Bool
+	// absent: the kernel has no such number, which is no failure.
+	absent atomic.Bool
+	// breaker is the NoVictim of the breaker that is open until breakerUntil
+	// (unix ns); Chosen when none is.
+	breaker      atomic.Uint32
+	breakerUntil atomic.Int64
+}
+
+// amount is the threshold in bytes, 0 when it is off.
+func (h *hard) amount() uint64 {
+	if r := h.rules.Load(); r != nil {
+		return r.Amount
+	}
+	return 0
+}
+
+// noSample notes that there is no number: what memory did meanwhile is unknown,
+// neither short nor clear.
+func (h *hard) noSample(now time.Time) {
+	h.latest.failures.Add(1)
+	h.latest.failing.Store(true)
+	h.latest.lastNotClear.Store(now.UnixNano())
+	h.core.met = 0
+}
+
+// none notes that the kernel has no such number. Nothing is concluded from that.
+func (h *hard) none() {
+	l := &h.latest
+	h.core.met = 0
+	l.at.Store(0)
+	l.met.Store(false)
+	l.failing.Store(false)
+	l.absent.Store(true)
+	l.noVictim.Store(uint32(Chosen))
+}
+
+func (h *hard) publish(m *MemorySample, st *step) {
+	l := &h.latest
+	now := m.At.UnixNano()
+	l.failing.Store(false)
+	l.absent.Store(false)
+	l.capacity.Store(m.Capacity)
+	l.kernel.Store(m.Kernel)
+	l.kubelet.Store(m.Kubelet)
+	l.available.Store(st.verdict.Available)
+	l.swapFree.Store(m.SwapFree)
+	l.swapTotal.Store(m.SwapTotal)
+	l.coming.Store(st.coming)
+	l.period.Store(int64(st.period))
+	l.direct.Store(st.verdict.DirectReclaim)
+	l.action.Store(uint32(st.action))
+	if st.verdict.Met {
+		if !l.met.Load() {
+			l.metSince.Store(now)
+		}
+		l.lastMet.Store(now)
+	} else {
+		l.noVictim.Store(uint32(Chosen))
+	}
+	l.met.Store(st.verdict.Met)
+	if !st.cleared {
+		l.lastNotClear.Store(now)
+	}
+	h.publishBreaker(m.At)
+	l.at.Store(uint64(now))
+	l.samples.Add(1)
+}
+
+func (h *hard) publishBreaker(now time.Time) {
+	until, why := h.breaker.state(now)
+	h.latest.breaker.Store(uint32(why))
+	if why == Chosen {
+		h.latest.breakerUntil.Store(0)
+	} else {
+		h.latest.breakerUntil.Store(until.UnixNano())
+	}
+}
+
+// notNow notes why nobody is taken.
+func (h *hard) notNow(now time.Time, why NoVictim) {
+	h.latest.noVictim.Store(uint32(why))
+	h.latest.action.Store(uint32(waiting))
+	h.publishBreaker(now)
+}
