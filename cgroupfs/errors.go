@@ -19,6 +19,10 @@ var ErrGone = errors.New("cgroup was removed")
 // ErrNotPod refuses to kill a cgroup whose path does not name a pod.
 var ErrNotPod = errors.New("not the cgroup of a pod")
 
+// ErrReclaimShort says that the kernel found less to reclaim than it was asked
+// for: it is of no use to ask this cgroup again now.
+var ErrReclaimShort = errors.New("less could be reclaimed than asked for")
+
 // ErrNotLive refuses to signal processes by number when the numbers come from
 // a directory that is not a mounted cgroup file system: in a checked-in tree
 // they would belong to strangers.

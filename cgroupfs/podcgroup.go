@@ -45,12 +45,7 @@ func (f *FS) OpenPod(p string) (*PodCgroup, error) {
 		return nil, fmt.Errorf("cgroup path %q: %w", cut(p), errParent)
 	}
 	p = path.Clean(p)
-	pod := &PodCgroup{
-		fs: f, path: p, full: filepath.Join(f.memory, p),
-		scratch: newScratch(), killText: []byte{'1'},
-		dir: noFd, usage: noFd, events: noFd, kill: noFd, state: noFd,
-	}
-	_, pod.isPod = ParsePodPath(p)
+	pod := f.newCgroup(p)
 	if err := pod.open(); err != nil {
 		pod.closeAll()
 		return nil, err
@@ -58,7 +53,27 @@ func (f *FS) OpenPod(p string) (*PodCgroup, error) {
 	return pod, nil
 }
 
+// newCgroup is a cgroup with nothing opened yet; p is clean.
+func (f *FS) newCgroup(p string) *PodCgroup {
+	pod := &PodCgroup{
+		fs: f, path: p, full: filepath.Join(f.memory, p),
+		scratch: newScratch(), killText: []byte{'1'},
+		dir: noFd, usage: noFd, events: noFd, kill: noFd, state: noFd,
+	}
+	_, pod.isPod = ParsePodPath(p)
+	return pod
+}
+
+// open opens what reading and killing need.
 func (p *PodCgroup) open() error {
+	if err := p.openReading(); err != nil {
+		return err
+	}
+	return p.openControl()
+}
+
+// openReading opens what readings need, and nothing a kill could go through.
+func (p *PodCgroup) openReading() error {
 	var err error
 	if p.dir, err = openAt(unix.AT_FDCWD, p.full, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
 		return goneOrBroken(p.full, err)
@@ -68,12 +83,16 @@ func (p *PodCgroup) open() error {
 		return goneOrBroken(p.full, err)
 	}
 	p.inode = st.Ino
-	if p.usage, err = p.openOptional(p.usageFile(), unix.O_RDONLY); err != nil {
-		return err
-	}
-	if p.fs.mode != V2 {
+	p.usage, err = p.openOptional(p.usageFile(), unix.O_RDONLY)
+	return err
+}
+
+// openControl opens what kills, and what tells that it is over.
+func (p *PodCgroup) openControl() error {
+	if p.fs.v1() {
 		return p.openFreezer()
 	}
+	var err error
 	if p.events, err = p.openOptional("cgroup.events", unix.O_RDONLY); err != nil {
 		return err
 	}
