@@ -76,6 +76,34 @@ func realV2(t *testing.T) *real {
 	return makePod(t, mount, mount)
 }
 
+// realMemoryV2 is realV2 with the memory controller.
+func realMemoryV2(t *testing.T) *real {
+	t.Helper()
+	mount := mountOf(t, "cgroup2", "")
+	if mount == "" || !hasController(t, mount, "memory") {
+		t.Skip("needs cgroup v2 with the memory controller")
+	}
+	r := realV2(t)
+	// from the root down, as the kernel wants it
+	dir := mount
+	for d := range strings.SplitSeq(r.container, "/") {
+		dir = filepath.Join(dir, d)
+		if dir == filepath.Join(mount, r.container) {
+			break
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+memory"), 0); err != nil {
+			t.Skipf("needs the memory controller below %s: %v", dir, err)
+		}
+	}
+	return r
+}
+
+func hasController(t *testing.T, dir, name string) bool {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	return err == nil && slices.Contains(strings.Fields(string(b)), name)
+}
+
 func makePod(t *testing.T, cgroup string, hierarchies ...string) *real {
 	t.Helper()
 	f, err := Open(Roots{Proc: "/proc", Cgroup: cgroup})

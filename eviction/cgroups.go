@@ -159,3 +159,39 @@ func (r RealCgroups) CgroupOf(pid int) (string, error) {
 	}
 	return "", fmt.Errorf("%s: no memory cgroup below the root", file)
 }
+
+// RealKernelEvents is KernelEvents of a mounted hierarchy.
+type RealKernelEvents struct{ FS *cgroupfs.FS }
+
+// Usage implements KernelEvents.
+func (k RealKernelEvents) Usage(at uint64) (KernelEvent, error) {
+	return granted(k.FS.OpenUsageEvent(at))
+}
+
+// InactiveFile implements KernelEvents.
+func (k RealKernelEvents) InactiveFile() (uint64, error) {
+	if k.FS.Mode() == cgroupfs.V2 {
+		return 0, fmt.Errorf("cgroup v2 has no usage events: %w", cgroupfs.ErrAbsent)
+	}
+	root, err := k.FS.OpenRootMemory()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = root.Close() }() // read only; nothing can be lost
+	_, inactive, err := root.Read()
+	return inactive, err
+}
+
+// Pressure implements KernelEvents.
+func (k RealKernelEvents) Pressure() (KernelEvent, error) { return granted(k.FS.OpenPressureEvent()) }
+
+// Pods implements KernelEvents.
+func (k RealKernelEvents) Pods() (KernelEvent, error) { return granted(k.FS.OpenPodsEvent()) }
+
+// granted keeps a nil *cgroupfs.Event from becoming an event that is not nil.
+func granted(e *cgroupfs.Event, err error) (KernelEvent, error) {
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}

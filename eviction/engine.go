@@ -79,6 +79,9 @@ type Parts struct {
 	// Armed remembers which threshold was seen clear; nil: every threshold is
 	// acted on at once.
 	Armed Armed
+	// Wakeups are the kernel's events that shorten the sampler's wait; nil: it
+	// samples by the clock alone.
+	Wakeups KernelEvents
 	// BetweenIntentAndKill is called by the killer thread; nil outside of tests
 	// that break off there.
 	BetweenIntentAndKill func()
@@ -102,6 +105,7 @@ type Engine struct {
 	sampler  *Sampler
 	topLevel func() []Consumer
 	killer   *killer
+	wakeups  *wakeups // nil without events
 	planner  *planner
 	orders   chan *Decision
 	stuck    chan *Decision
@@ -164,6 +168,9 @@ func New(set Settings, p Parts) (*Engine, error) {
 	e.armed = p.Armed
 	e.sampler.armed.Store(p.Armed == nil || set.Rules.Observe || e.armedBefore())
 	e.sampler.allocatable.armed.Store(p.Armed == nil || set.Allocatable.Observe)
+	if p.Wakeups != nil {
+		e.wakeups = &wakeups{kernel: p.Wakeups, log: p.Log}
+	}
 	e.killer = &killer{holds: p.Holds, clock: p.Clock, done: e.decided, between: p.BetweenIntentAndKill}
 	return e, nil
 }

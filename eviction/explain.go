@@ -20,6 +20,8 @@ type State struct {
 	Degraded     []string            `json:"degraded,omitempty"`
 	LedgerError  string              `json:"ledgerError,omitempty"`
 	HoldsError   string              `json:"holdsError,omitempty"`
+	// Wakeups are the kernel's events that can shorten the sampler's wait.
+	Wakeups []WakeupState `json:"wakeups,omitempty"`
 	// Unarmed: the threshold was met when it was loaded and has not been clear
 	// since; nothing is evicted.
 	Unarmed bool `json:"unarmed,omitempty"`
@@ -62,6 +64,7 @@ func (e *Engine) State() State {
 		}
 	}
 	e.mu.Unlock()
+	s.Wakeups = e.wakeups.states()
 	s.Unarmed = e.settings().Rules.Amount > 0 && !e.sampler.armed.Load()
 	s.Waiting = e.waitingFor()
 	return s

@@ -95,10 +95,11 @@ func (r *fakeRuntime) failStops(err error) {
 	r.mu.Unlock()
 }
 
-// logLines keeps what was logged at warning level and above.
+// logLines keeps what was logged.
 type logLines struct {
-	mu    sync.Mutex
-	lines []string
+	mu     sync.Mutex
+	lines  []string
+	levels []logrus.Level
 }
 
 func (l *logLines) Levels() []logrus.Level { return logrus.AllLevels }
@@ -110,7 +111,7 @@ func (l *logLines) Fire(e *logrus.Entry) error {
 	if err, ok := e.Data[logrus.ErrorKey]; ok {
 		line += fmt.Sprintf(": %v", err)
 	}
-	l.lines = append(l.lines, line)
+	l.lines, l.levels = append(l.lines, line), append(l.levels, e.Level)
 	return nil
 }
 
@@ -118,6 +119,19 @@ func (l *logLines) all() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]string(nil), l.lines...)
+}
+
+// at returns the lines of one level.
+func (l *logLines) at(level logrus.Level) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	for i, line := range l.lines {
+		if l.levels[i] == level {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 func quietLog() (*logrus.Logger, *logLines) {

@@ -3,7 +3,6 @@ package eviction
 import (
 	"fmt"
 	"runtime"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,34 +35,4 @@ func LockMemory() error {
 		return fmt.Errorf("mlockall refused (CAP_IPC_LOCK?), reactions can be late when the node swaps: %w", err)
 	}
 	return nil
-}
-
-// waker ends a wait early.
-type waker struct{ fd int }
-
-func newWaker() (*waker, error) {
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("eventfd: %w", err)
-	}
-	return &waker{fd: fd}, nil
-}
-
-func (w *waker) wake() {
-	one := [8]byte{1}
-	_, _ = unix.Write(w.fd, one[:]) // a full counter has been noticed already
-}
-
-func (w *waker) close() { _ = unix.Close(w.fd) }
-
-// wait sleeps for d or until wake is called. It is a plain poll in the kernel,
-// not a Go timer, which would need another, ordinary thread to fire.
-func (w *waker) wait(d time.Duration) {
-	ts := unix.NsecToTimespec(int64(d))
-	fds := [1]unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}
-	n, err := unix.Ppoll(fds[:], &ts, nil)
-	if err == nil && n > 0 {
-		var b [8]byte
-		_, _ = unix.Read(w.fd, b[:])
-	}
 }

@@ -37,6 +37,7 @@ type rig struct {
 	openPods func() (PodsMemory, error)
 	topLevel []Consumer
 	gaps     []time.Duration // between the ticks of the sampler
+	wakeups  KernelEvents
 }
 
 // fakeFacts says what pods asked for.
@@ -149,7 +150,7 @@ func (r *rig) build() *Engine {
 		Holds: file, Ledger: r.ledger, Armed: r.armed, Runtime: r.runtime, Cgroups: r.cgroups,
 		Thaw:    func(p string) error { r.thawed = append(r.thawed, p); return nil },
 		Meminfo: r.node, BootID: r.bootID, Clock: time.Now, Log: log, BetweenIntentAndKill: r.between,
-		OpenPods: r.openPods, TopLevel: func() []Consumer { return r.topLevel },
+		Wakeups: r.wakeups, OpenPods: r.openPods, TopLevel: func() []Consumer { return r.topLevel },
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -189,6 +190,10 @@ func (r *rig) start() (stop func()) {
 	fast.Go(func() { e.killer.run(e.orders) })
 	fast.Go(func() { e.killer.takeOver(e.stuck) })
 	slow.Go(func() { e.loop(ctx) })
+	if e.wakeups != nil {
+		e.wakeups.waker = openWaker(r.t)
+		slow.Go(func() { e.wakeups.run(ctx, e.clock, e.wakeInput) })
+	}
 	return sync.OnceFunc(func() {
 		cancel()
 		close(halt)

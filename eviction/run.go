@@ -47,6 +47,10 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.killer.takeOver(e.stuck)
 	})
 	slow.Go(func() { e.loop(ctx) })
+	if e.wakeups != nil {
+		e.wakeups.waker = w
+		slow.Go(func() { e.wakeups.run(ctx, e.clock, e.wakeInput) })
+	}
 
 	<-ctx.Done()
 	close(stop)

@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cri-evictd/cri-evictd/admin"
+	"github.com/cri-evictd/cri-evictd/eviction"
 )
 
 func (a *app) statusCommand() *cobra.Command {
@@ -51,6 +53,9 @@ func printStatus(out io.Writer, s *admin.Status) {
 		row("  kernel / kubelet", "%s / %s", bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet))
 		row("  threshold / floor", "%s / %s", bytesText(m.Threshold), bytesText(m.Floor))
 		row("  sample", "%s old, next within %s, %d taken, %d failed", m.Age.Round(time.Millisecond), m.Period, m.Samples, m.Failures)
+		if len(e.Wakeups) > 0 {
+			row("  wake-ups", "%s", wakeupsText(e.Wakeups))
+		}
 		row("pods", "%d known, %d held", e.Pods, e.Held)
 		if p.Reachable {
 			row("proxy", "%s -> %s (%s, %s), %d calls, %d refused, %d decorated", p.Listen, p.Upstream, p.UpstreamState, p.Runtime, p.Calls, p.Refused, p.Decorated)
@@ -73,4 +78,18 @@ func printStatus(out io.Writer, s *admin.Status) {
 	for _, p := range s.Problems {
 		fmt.Fprintf(out, "problem: %s\n", p)
 	}
+}
+
+// wakeupsText names the kernel's events that can shorten the sampler's wait.
+func wakeupsText(all []eviction.WakeupState) string {
+	var inUse []string
+	for _, s := range all {
+		if s.InUse {
+			inUse = append(inUse, fmt.Sprintf("%s (%s, %d times)", s.Source, s.Detail, s.Woken))
+		}
+	}
+	if len(inUse) == 0 {
+		return "none, sampling alone"
+	}
+	return strings.Join(inUse, ", ")
 }
