@@ -69,7 +69,13 @@ func pressureTrigger(fd int, window time.Duration) error {
 	if int64(st.Type) != unix.PROC_SUPER_MAGIC {
 		return fmt.Errorf("not a mounted proc: %w", unix.EOPNOTSUPP)
 	}
-	return writeAll(fd, pressureText(window))
+	// Not writeAll: this file cannot be written at an offset.
+	for {
+		_, err := unix.Write(fd, pressureText(window))
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // pressureText is what the kernel takes: microseconds, and a last byte that it

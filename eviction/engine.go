@@ -169,7 +169,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 	e.sampler.armed.Store(p.Armed == nil || set.Rules.Observe || e.armedBefore())
 	e.sampler.allocatable.armed.Store(p.Armed == nil || set.Allocatable.Observe)
 	if p.Wakeups != nil {
-		e.wakeups = &wakeups{kernel: p.Wakeups, log: p.Log}
+		e.wakeups = newWakeups(p.Wakeups, p.Log)
 	}
 	e.killer = &killer{holds: p.Holds, clock: p.Clock, done: e.decided, between: p.BetweenIntentAndKill}
 	return e, nil

@@ -93,6 +93,15 @@ type wakeInput struct {
 	met       bool
 }
 
+// newWakeups makes them with nothing asked of the kernel yet; run needs a waker.
+func newWakeups(kernel KernelEvents, log logrus.FieldLogger) *wakeups {
+	w := &wakeups{kernel: kernel, log: log}
+	for i := range wakeSources {
+		w.state = append(w.state, WakeupState{Source: i.String(), Detail: "not asked yet"})
+	}
+	return w
+}
+
 func (s wakeSource) String() string {
 	return [wakeSources]string{wakeUsage: "usage", wakePressure: "pressure", wakePods: "podsEvents"}[s]
 }

@@ -86,9 +86,10 @@ func newWakeRig(t *testing.T) *wakeRig {
 	log, lines := quietLog()
 	f := newEvents(t)
 	r := &wakeRig{
-		wakeups: &wakeups{kernel: f, waker: openWaker(t), log: log}, fakeEvents: f, lines: lines, now: t0,
+		wakeups: newWakeups(f, log), fakeEvents: f, lines: lines, now: t0,
 		in: wakeInput{capacity: 10 * gi, threshold: 500 * mi},
 	}
+	r.waker = openWaker(t)
 	t.Cleanup(func() {
 		r.closeAll()
 		if f.opened != f.closed {
@@ -159,7 +160,7 @@ func TestCaseB12NotArmedAboveCapacity(t *testing.T) {
 // The value follows inactive_file by steps of an eighth of the threshold.
 func TestUsageEventFollowsInactiveFile(t *testing.T) {
 	r := newWakeRig(t)
-	base := 10*gi - 500*mi
+	base := uint64(10*gi - 500*mi)
 	for _, tt := range []struct {
 		inactive uint64
 		want     uint64 // 0: it stays
