@@ -160,6 +160,25 @@ func (r RealCgroups) CgroupOf(pid int) (string, error) {
 	return "", fmt.Errorf("%s: no memory cgroup below the root", file)
 }
 
+// OpenPods opens the cgroup of all pods together (Parts.OpenPods).
+func (r RealCgroups) OpenPods() (PodsMemory, error) {
+	p, err := r.FS.OpenPodsMemory()
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// TopLevel is who has the memory, by the cgroups below the root
+// (Parts.TopLevel).
+func (r RealCgroups) TopLevel() []Consumer {
+	var out []Consumer
+	for _, c := range r.FS.TopLevelUsage() {
+		out = append(out, Consumer{Name: c.Path, Bytes: c.Usage})
+	}
+	return out
+}
+
 // RealKernelEvents is KernelEvents of a mounted hierarchy.
 type RealKernelEvents struct{ FS *cgroupfs.FS }
 

@@ -140,3 +140,35 @@ func TestMemoryVolumes(t *testing.T) {
 		t.Errorf("%d bytes, want one MiB", got)
 	}
 }
+
+// All pods together, and who has the memory when no pod does.
+func TestRealCgroupsTogether(t *testing.T) {
+	for name, path := range map[string]string{"v1": "/kubepods", "hybrid": "/kubepods", "v2-cgroupfs": "/kubepods", "v2-systemd": "/kubepods.slice"} {
+		r := tree(t, name)
+		p, err := r.OpenPods()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Path() != path {
+			t.Errorf("%s: %s, want %s", name, p.Path(), path)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		all := r.TopLevel()
+		if !slices.Contains(all, Consumer{Name: "/system.slice", Bytes: 400 * mi}) || !slices.Contains(all, Consumer{Name: path, Bytes: 900 * mi}) {
+			t.Errorf("%s: %v", name, all)
+		}
+	}
+	empty := t.TempDir()
+	if err := os.WriteFile(filepath.Join(empty, "cgroup.controllers"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := cgroupfs.Open(cgroupfs.Roots{Proc: empty, Cgroup: empty})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := (RealCgroups{FS: f}).OpenPods(); p != nil || !errors.Is(err, cgroupfs.ErrAbsent) {
+		t.Errorf("no pods: %v, %v, want nil and ErrAbsent", p, err)
+	}
+}
