@@ -65,6 +65,9 @@ type Parts struct {
 	// RootMemory is for memoryAvailableFrom: kubelet; nil where the kernel has no
 	// such numbers, and /proc/meminfo has to do.
 	RootMemory RootSource
+	// RootCheck is the same for the slow half, which compares it with what is
+	// computed; nil: nothing is compared.
+	RootCheck RootSource
 	// OpenPods opens the cgroup of all pods; nil: there is no
 	// allocatableMemory.available.
 	OpenPods func() (PodsMemory, error)
@@ -104,6 +107,7 @@ type Engine struct {
 
 	sampler  *Sampler
 	topLevel func() []Consumer
+	cross    crossCheck
 	killer   *killer
 	wakeups  *wakeups // nil without events
 	planner  *planner
@@ -164,6 +168,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 	e.sampler.root = p.RootMemory
 	e.planner.pods.open = p.OpenPods
 	e.topLevel = p.TopLevel
+	e.cross.root = p.RootCheck
 	e.sampler.use(&set)
 	e.armed = p.Armed
 	e.sampler.armed.Store(p.Armed == nil || set.Rules.Observe || e.armedBefore())

@@ -39,6 +39,10 @@ type MemoryNow struct {
 	Failures uint64        `json:"failures"`
 	Failing  bool          `json:"failing"`
 	MetSince time.Time     `json:"metSince,omitzero"`
+	// KubeletSources is kubelet's reading from kubelet's own sources, taken at
+	// KubeletSourcesTime in calm times to compare availableKubelet with.
+	KubeletSources     uint64    `json:"availableKubeletSources,omitempty"`
+	KubeletSourcesTime time.Time `json:"availableKubeletSourcesTime,omitzero"`
 }
 
 // State returns the present state.
@@ -118,6 +122,9 @@ func (e *Engine) signalNow(h *hard, r *Rules, minFree uint64) MemoryNow {
 	if at := l.at.Load(); at != 0 {
 		n.Time = time.Unix(0, int64(at))
 		n.Age = max(0, e.clock().Sub(n.Time))
+	}
+	if at := l.checkedAt.Load(); at != 0 {
+		n.KubeletSources, n.KubeletSourcesTime = l.checked.Load(), time.Unix(0, at).UTC()
 	}
 	if n.Met {
 		n.MetSince = time.Unix(0, l.metSince.Load())

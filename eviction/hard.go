@@ -41,6 +41,12 @@ type latest struct {
 	// (unix ns); Chosen when none is.
 	breaker      atomic.Uint32
 	breakerUntil atomic.Int64
+	// hugePools is what is set aside for huge pages, in bytes.
+	hugePools atomic.Uint64
+	// checked is kubelet's reading from its own sources, taken at checkedAt (unix
+	// ns, 0 = not known) by the slow half.
+	checked   atomic.Uint64
+	checkedAt atomic.Int64
 }
 
 // amount is the threshold in bytes, 0 when it is off.

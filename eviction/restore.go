@@ -17,6 +17,7 @@ import (
 // to follow.
 func (e *Engine) restore(ctx context.Context) []*Decision {
 	e.restoreLedger()
+	e.seedBudget()
 	records := e.holds.Records()
 	if len(records) == 0 {
 		return nil

@@ -135,6 +135,7 @@ func (e *Engine) everySecond(ctx context.Context) {
 	e.enforce(ctx)
 	e.releaseDue()
 	e.sayWhenNobody()
+	e.readCrossCheck()
 	e.publishPlan()
 }
 

@@ -159,6 +159,7 @@ func (s *Sampler) readNode(m *MemorySample, rules *Rules) bool {
 	}
 	m.Capacity = s.info.MemTotal
 	m.Kernel = s.info.KernelAvailable()
+	s.latest.hugePools.Store(s.info.HugePools())
 	m.MinFree = s.minFree
 	m.SwapTotal, m.SwapFree = s.info.SwapTotal, s.info.SwapFree
 	// vmstat costs four times as much as meminfo; only where it can matter.

@@ -29,7 +29,11 @@ func (e *Engine) repairHolds() {
 // one is older than 10 s (design §6).
 func (e *Engine) refreshInventory() {
 	const oldest = 10 * time.Second
-	near := e.sampler.latest.available.Load()/nearMultiple < e.settings().Rules.Amount
+	near := false
+	for _, h := range e.sampler.hards() {
+		l := &h.latest
+		near = near || l.at.Load() != 0 && l.available.Load()/nearMultiple < h.amount()
+	}
 	if near && e.clock().Sub(e.store.Snapshot().ListedAt) > oldest {
 		e.syncer.MarkDirty()
 	}

@@ -93,6 +93,9 @@ func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldL
 	if m.root != nil {
 		parts.RootMemory = m.root
 	}
+	if m.rootCheck != nil {
+		parts.RootCheck = m.rootCheck
+	}
 	parts.LedgerProblem = ledgerErr
 	parts.Armed = armedFile{path: filepath.Join(cfg.RunDir, "armed")}
 	if ledger != nil {
@@ -153,7 +156,10 @@ type machine struct {
 	fs      *cgroupfs.FS
 	meminfo *cgroupfs.MeminfoReader
 	vmstat  *cgroupfs.VMStatReader
-	root    *cgroupfs.RootMemory
+	// root is the fast half's, rootCheck the slow one's: a reader is for one
+	// goroutine.
+	root, rootCheck *cgroupfs.RootMemory
+
 	info    cgroupfs.Meminfo
 	minFree uint64
 	bootID  string
@@ -180,6 +186,8 @@ func (a *app) machine() (*machine, error) {
 	if m.root, err = fs.OpenRootMemory(); err != nil {
 		m.root = nil
 		m.notes = append(m.notes, fmt.Sprintf("kubelet's own sources cannot be read, its reading is computed from /proc/meminfo: %v", err))
+	} else if m.rootCheck, err = fs.OpenRootMemory(); err != nil {
+		m.rootCheck = nil // it was there a moment ago, and is only for comparing
 	}
 	if m.minFree, err = fs.MinFreeBytes(); err != nil {
 		m.notes = append(m.notes, fmt.Sprintf("min_free_kbytes is unknown and taken as 0: %v", err))
@@ -198,8 +206,10 @@ func (m *machine) close() error {
 	if m.vmstat != nil {
 		errs = append(errs, m.vmstat.Close())
 	}
-	if m.root != nil {
-		errs = append(errs, m.root.Close())
+	for _, r := range []*cgroupfs.RootMemory{m.root, m.rootCheck} {
+		if r != nil {
+			errs = append(errs, r.Close())
+		}
 	}
 	return errors.Join(errs...)
 }

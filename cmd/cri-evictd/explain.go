@@ -40,6 +40,9 @@ func printExplanation(out io.Writer, x *admin.Explanation) {
 	fmt.Fprintf(out, "memory.available: %s (%s; kernel %s, kubelet %s), threshold %s, floor %s, %s\n",
 		bytesText(m.Available), m.From, bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet),
 		bytesText(m.Threshold), bytesText(m.Floor), metText(m.Met))
+	if m.KubeletSources != 0 {
+		fmt.Fprintf(out, "kubelet's own sources, to compare with: %s at %s\n", bytesText(m.KubeletSources), m.KubeletSourcesTime.Format(time.RFC3339))
+	}
 	if x.Pod == nil {
 		if x.Next != nil {
 			fmt.Fprintf(out, "would be evicted first: %s (uid %s)\n", x.Next, x.Next.UID)
