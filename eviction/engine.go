@@ -131,7 +131,7 @@ type Engine struct {
 	ledgerError string
 	holdsError  string
 	realtime    []string
-	saidNone    [hardSignals]NoVictim
+	saidNone    [hardSignals]saidNone
 
 	armed      Armed
 	armedSaved bool // the loop's own

@@ -42,6 +42,13 @@ func outsideText(c []Consumer) string {
 	return text + "; most memory is in " + consumersText(c)
 }
 
+// saidNone is the last reason for having no victim that was reported, and until
+// when the breaker was open that it came from.
+type saidNone struct {
+	why   NoVictim
+	until int64 // unix ns
+}
+
 // sayWhenNobody reports, once per breach and reason, that a threshold is met and
 // no pod is taken: the decision not to act is a decision.
 func (e *Engine) sayWhenNobody() {
@@ -52,9 +59,12 @@ func (e *Engine) sayWhenNobody() {
 		}
 		e.mu.Lock()
 		before := e.saidNone[i]
-		e.saidNone[i] = why
+		// A breaker that opened anew is said again, though a kill between may
+		// have been over before anybody looked here.
+		said := saidNone{why, max(before.until, h.latest.breakerUntil.Load())}
+		e.saidNone[i] = said
 		e.mu.Unlock()
-		if why != Chosen && why != before {
+		if why != Chosen && said != before {
 			e.sayWhy(h, why)
 		}
 	}
