@@ -87,6 +87,13 @@ func (c *Client) Arm(ctx context.Context) (ArmResult, error) {
 	return r, err
 }
 
+// Pause makes the daemon evict nothing for d; 0 ends that.
+func (c *Client) Pause(ctx context.Context, d time.Duration) (PauseResult, error) {
+	var r PauseResult
+	err := c.call(ctx, http.MethodPost, "/v1/pause", url.Values{"for": {d.String()}}, &r)
+	return r, err
+}
+
 // call makes one request and decodes its answer into out.
 func (c *Client) call(ctx context.Context, method, path string, q url.Values, out any) error {
 	u := url.URL{Scheme: "http", Host: "admin", Path: path, RawQuery: q.Encode()}

@@ -24,6 +24,8 @@ type Engine interface {
 	Explain(decisions int) eviction.Explanation
 	ReleaseByHand(name string) []holds.Record
 	Arm() bool
+	// Pause evicts nothing for d; 0 ends that. It returns until when.
+	Pause(d time.Duration) time.Time
 }
 
 // Options wire a Server.
@@ -33,7 +35,9 @@ type Options struct {
 	Engine  Engine
 	// Proxy reports on the proxy; it must answer within the context.
 	Proxy func(ctx context.Context) ProxyStatus
-	Log   logrus.FieldLogger
+	// Config reports on the configuration in force; nil for none.
+	Config func() ConfigStatus
+	Log    logrus.FieldLogger
 }
 
 // Server answers the command line.
@@ -58,6 +62,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("POST /v1/arm", func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, ArmResult{Changed: s.opt.Engine.Arm()})
 	})
+	mux.HandleFunc("POST /v1/pause", s.pause)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 	stopped := make(chan struct{})
 	go func() {
@@ -84,6 +89,9 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), proxyPatience)
 	defer cancel()
 	st := Status{Version: s.opt.Version, PID: s.opt.PID, Engine: s.opt.Engine.State(), Proxy: s.opt.Proxy(ctx)}
+	if s.opt.Config != nil {
+		st.Config = s.opt.Config()
+	}
 	st.Problems = problems(&st)
 	s.answer(w, st)
 }
@@ -108,11 +116,24 @@ func problems(s *Status) []string {
 	add(e.Waiting != "" && e.Memory.Met, "memory.available is below its threshold and nothing is evicted: %s", e.Waiting)
 	add(e.LedgerError != "", "ledger: %s", e.LedgerError)
 	add(e.HoldsError != "", "holds file: %s", e.HoldsError)
+	for _, line := range s.Config.Failed {
+		add(true, "the configuration was changed and not reloaded: %s", line)
+	}
 	add(!p.Reachable, "no proxy (%s): holds are not enforced, pods may be started again", p.Error)
 	add(p.UpstreamError != "", "runtime: %s", p.UpstreamError)
 	add(p.HoldsProblem != "", "holds file: %s", p.HoldsProblem)
 	add(p.Panics > 0, "the proxy caught %d panics; see its log", p.Panics)
 	return out
+}
+
+// pause stops evictions for ?for=DURATION; 0 ends a pause.
+func (s *Server) pause(w http.ResponseWriter, r *http.Request) {
+	d, err := time.ParseDuration(r.URL.Query().Get("for"))
+	if err != nil || d < 0 || d > LongestPause {
+		http.Error(w, fmt.Sprintf("for must be a duration from 0s to %s", LongestPause), http.StatusBadRequest)
+		return
+	}
+	s.answer(w, PauseResult{PausedUntil: s.opt.Engine.Pause(d).UTC()})
 }
 
 func (s *Server) explain(w http.ResponseWriter, r *http.Request) {

@@ -21,6 +21,17 @@ type Status struct {
 	// all is well. What merely runs with less than it asked for is in
 	// eviction.degraded.
 	Problems []string `json:"problems"`
+	// Config is the configuration in force.
+	Config ConfigStatus `json:"configuration"`
+}
+
+// ConfigStatus is the configuration in force.
+type ConfigStatus struct {
+	Loaded time.Time `json:"loaded"`
+	// Failed is what was wrong with a reload at Tried that was not carried out;
+	// empty when the last one was.
+	Failed []string  `json:"failed,omitempty"`
+	Tried  time.Time `json:"tried,omitzero"`
 }
 
 // ProxyStatus is the proxy as the evictor sees it.
@@ -78,6 +89,15 @@ type Holds struct {
 // ArmResult is the answer of POST /v1/arm.
 type ArmResult struct {
 	Changed bool `json:"changed"`
+}
+
+// LongestPause bounds a pause, which is easily forgotten.
+const LongestPause = 24 * time.Hour
+
+// PauseResult is the answer of POST /v1/pause.
+type PauseResult struct {
+	// PausedUntil is zero when there is no pause.
+	PausedUntil time.Time `json:"pausedUntil,omitzero"`
 }
 
 // Explanation is the answer of GET /v1/explain.

@@ -26,6 +26,13 @@ const (
 	DefaultRunDir          = "/run/cri-evictd"
 )
 
+// DefaultMetricsAddress is where the metrics are served.
+const DefaultMetricsAddress = "127.0.0.1:10271"
+
+// DefaultKillBudget is how many pods a signal may cost in an hour: one a minute
+// is no policy any more but a storm.
+const DefaultKillBudget = 60
+
 // Mode says whether decisions are carried out.
 type Mode string
 
@@ -53,14 +60,30 @@ type Config struct {
 	// was written.
 	EvictionHard           map[eviction.Signal]eviction.Threshold
 	EvictionMinimumReclaim map[eviction.Signal]eviction.Threshold
-	PressureTransition     time.Duration
-	ProtectStatic          bool
-	ProtectedNamespaces    []string
-	ProtectedPodLabels     map[string]string
-	TrustedNamespaces      []string
-	HoldMaximum            time.Duration
-	DecorateStatus         bool
-	WithoutEffect          []string // keys that are valid and that this version does not act on yet
+	// EvictionSoft has only signals that are in EvictionSoftGrace too, unless
+	// they are off.
+	EvictionSoft       map[eviction.Signal]eviction.Threshold
+	EvictionSoftGrace  map[eviction.Signal]time.Duration
+	MaxPodGrace        time.Duration // evictionMaxPodGracePeriod
+	HardMemoryGrace    time.Duration // 0: SIGKILL at once
+	KillBudget         int           // per signal and hour
+	PressureTransition time.Duration
+	// MetricsBindAddress is host:port, empty for no metrics.
+	MetricsBindAddress  string
+	ProtectStatic       bool
+	ProtectedNamespaces []string
+	ProtectedPodLabels  map[string]string
+	TrustedNamespaces   []string
+	HoldMaximum         time.Duration
+	DecorateStatus      bool
+	WithoutEffect       []string // keys that are valid and that this version does not act on yet
+	// Warnings are about values that are valid and probably not meant.
+	Warnings []FieldError
+}
+
+// Acted lists the signals this version acts on.
+func Acted() []eviction.Signal {
+	return []eviction.Signal{eviction.MemoryAvailable, eviction.AllocatableMemoryAvailable}
 }
 
 // defaultHard are kubelet's defaults plus our margins (design §7).

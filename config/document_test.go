@@ -16,6 +16,11 @@ func dump(c Config) string {
 	for _, s := range eviction.Signals() {
 		fmt.Fprintf(&b, "%s hard %s reclaim %s\n", s, thresholdText(c.EvictionHard, s), thresholdText(c.EvictionMinimumReclaim, s))
 	}
+	for _, s := range eviction.Signals() {
+		grace, has := c.EvictionSoftGrace[s]
+		fmt.Fprintf(&b, "%s soft %s grace %s %v\n", s, thresholdText(c.EvictionSoft, s), grace, has)
+	}
+	fmt.Fprintf(&b, "%s %s %d %q %v\n", c.MaxPodGrace, c.HardMemoryGrace, c.KillBudget, c.MetricsBindAddress, c.Warnings)
 	fmt.Fprintf(&b, "%s %v %q %v %q %s %v %v\n", c.PressureTransition, c.ProtectStatic, c.ProtectedNamespaces, c.ProtectedPodLabels, c.TrustedNamespaces, c.HoldMaximum, c.DecorateStatus, c.WithoutEffect)
 	return b.String()
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,7 +25,13 @@ type Field struct {
 	Without string
 
 	set func(r *reader, c *Config)
+	// fixed returns the value of a key that needs a restart to change; nil for
+	// all that a reload applies.
+	fixed func(c *Config) string
 }
+
+// NeedsRestart says whether a change of the key needs a restart.
+func (f Field) NeedsRestart() bool { return f.fixed != nil }
 
 const later = "accepted and checked, not acted on by this version"
 
@@ -38,19 +45,26 @@ func Fields() []Field {
 				}
 			}},
 		{Key: "listen", Default: DefaultListen, Unit: "unix endpoint", Bounds: "absolute, at most 107 bytes", Doc: "the CRI socket that kubelet is pointed at",
-			set: func(r *reader, c *Config) { r.endpoint(&c.Listen) }},
+			set:   func(r *reader, c *Config) { r.endpoint(&c.Listen) },
+			fixed: func(c *Config) string { return c.Listen.String() }},
 		{Key: "runtimeEndpoint", Default: DefaultRuntimeEndpoint, Unit: "unix endpoint", Bounds: "absolute, at most 107 bytes", Doc: "the runtime's own CRI socket",
-			set: func(r *reader, c *Config) { r.endpoint(&c.RuntimeEndpoint) }},
+			set:   func(r *reader, c *Config) { r.endpoint(&c.RuntimeEndpoint) },
+			fixed: func(c *Config) string { return c.RuntimeEndpoint.String() }},
 		{Key: "adminSocket", Default: DefaultAdminSocket, Unit: "path", Bounds: "absolute, at most 107 bytes", Doc: "where status, explain and holds ask",
-			set: func(r *reader, c *Config) { r.endpoint(&c.AdminSocket) }},
+			set:   func(r *reader, c *Config) { r.endpoint(&c.AdminSocket) },
+			fixed: func(c *Config) string { return c.AdminSocket.Path }},
 		{Key: "proxySocket", Default: "proxy.sock in runDir", Unit: "path", Bounds: "absolute, at most 107 bytes", Doc: "where the proxy tells the evictor what passes through it",
-			set: func(r *reader, c *Config) { r.endpoint(&c.ProxySocket) }},
+			set:   func(r *reader, c *Config) { r.endpoint(&c.ProxySocket) },
+			fixed: func(c *Config) string { return c.ProxySocket.Path }},
 		{Key: "stateDir", Default: DefaultStateDir, Unit: "path", Bounds: "absolute", Doc: "the ledger: history, back-offs, copies of the holds",
-			set: func(r *reader, c *Config) { r.path(&c.StateDir) }},
+			set:   func(r *reader, c *Config) { r.path(&c.StateDir) },
+			fixed: func(c *Config) string { return c.StateDir }},
 		{Key: "runDir", Default: DefaultRunDir, Unit: "path", Bounds: "absolute, on a tmpfs", Doc: "the holds file",
-			set: func(r *reader, c *Config) { r.path(&c.RunDir) }},
+			set:   func(r *reader, c *Config) { r.path(&c.RunDir) },
+			fixed: func(c *Config) string { return c.RunDir }},
 		{Key: "kubeletRootDir", Default: "/var/lib/kubelet", Unit: "path", Bounds: "absolute", Doc: "kubelet's --root-dir; the pods' memory emptyDirs are measured below it",
-			set: func(r *reader, c *Config) { r.path(&c.KubeletRootDir) }},
+			set:   func(r *reader, c *Config) { r.path(&c.KubeletRootDir) },
+			fixed: func(c *Config) string { return c.KubeletRootDir }},
 		{Key: "kubeletConfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "kubelet's configuration file; its hard memory threshold is our floor",
 			set: func(r *reader, c *Config) { r.path(&c.KubeletConfig) }},
 		{Key: "memoryAvailableFrom", Default: "verified", Bounds: "verified, kubelet, kernel", Doc: "the reading memory.available is compared with; verified needs two to agree",
@@ -67,10 +81,30 @@ func Fields() []Field {
 				c.MemoryAvailableFrom = f
 			}},
 		{Key: "evictionHard", Default: "memory.available: auto, nodefs.available: 12%, nodefs.inodesFree: 6%, imagefs.available: 17%, imagefs.inodesFree: 6%",
-			Unit: "quantity or percentage by signal", Bounds: "above 0, at most 100%; \"0%\" turns a signal off", Doc: "hard thresholds; signals that are not written keep their defaults; this version acts on memory.available",
+			Unit: "quantity or percentage by signal", Bounds: "above 0, at most 100%; \"0%\" turns a signal off", Doc: "hard thresholds; signals that are not written keep their defaults; allocatableMemory.available is memory.available's unless it is written; this version acts on these two",
 			set: func(r *reader, c *Config) { r.thresholds(c.EvictionHard, thresholdOf) }},
 		{Key: "evictionMinimumReclaim", Default: "none", Unit: "quantity or percentage by signal", Bounds: "0 or more", Doc: "how far above its threshold a signal must be to count as clear",
 			set: func(r *reader, c *Config) { r.thresholds(c.EvictionMinimumReclaim, reclaimOf) }},
+		{Key: "evictionSoft", Default: "none", Unit: "quantity or percentage by signal", Bounds: "above 0, at most 100%; \"0%\" turns a signal off", Doc: "soft thresholds: only pods above their request are evicted, with their grace; this version acts on memory.available and allocatableMemory.available",
+			set: func(r *reader, c *Config) { r.thresholds(c.EvictionSoft, softOf) }},
+		{Key: "evictionSoftGracePeriod", Default: "none", Unit: "duration by signal", Bounds: "0s or more", Doc: "how long a soft threshold must be met without a break; every signal of evictionSoft needs one",
+			set: func(r *reader, c *Config) { r.durations(c.EvictionSoftGrace) }},
+		{Key: "evictionMaxPodGracePeriod", Default: "0", Unit: "seconds", Bounds: "0 to 2147483647", Doc: "the longest grace a soft eviction gives a pod; its own is never exceeded, and at least 2 s are given",
+			set: func(r *reader, c *Config) {
+				var n int64
+				if r.integer(&n, 0, 1<<31-1) {
+					c.MaxPodGrace = time.Duration(n) * time.Second
+				}
+			}},
+		{Key: "hardMemoryGrace", Default: "0s", Unit: "duration", Bounds: "0s to 30s", Doc: "what a hard memory eviction gives a pod before SIGKILL; 0s kills at once, kubelet gives 2s",
+			set: func(r *reader, c *Config) { r.duration(&c.HardMemoryGrace, 0, 30*time.Second) }},
+		{Key: "killBudget", Default: strconv.Itoa(DefaultKillBudget), Unit: "pods per signal and hour", Bounds: "1 to 2147483647", Doc: "a signal that cost this many only observes, unless available is below the floor",
+			set: func(r *reader, c *Config) {
+				var n int64
+				if r.integer(&n, 1, 1<<31-1) {
+					c.KillBudget = int(n)
+				}
+			}},
 		{Key: "evictionPressureTransitionPeriod", Default: "5m", Unit: "duration", Bounds: "0s (= 5m, as in kubelet) to 24h", Doc: "how long a condition stays after its signal is clear; a hold lasts at least as long",
 			set: func(r *reader, c *Config) {
 				r.duration(&c.PressureTransition, 0, 24*time.Hour)
@@ -90,25 +124,20 @@ func Fields() []Field {
 			set: func(r *reader, c *Config) { r.duration(&c.HoldMaximum, time.Second, 7*24*time.Hour) }},
 		{Key: "decorateStatus", Default: "true", Bounds: "true, false", Doc: "ContainerStatus of an evicted pod says Evicted and why",
 			set: func(r *reader, c *Config) { r.boolean(&c.DecorateStatus) }},
+		{Key: "metricsBindAddress", Default: DefaultMetricsAddress, Unit: "host:port", Bounds: "\"\" or \"0\" for none", Doc: "where metrics, /healthz and /readyz are served",
+			set:   func(r *reader, c *Config) { r.hostPort(&c.MetricsBindAddress) },
+			fixed: func(c *Config) string { return c.MetricsBindAddress }},
 
-		{Key: "evictionSoft", Default: "none", Unit: "quantity or percentage by signal", Doc: "soft thresholds", Without: later,
-			set: func(r *reader, _ *Config) { r.thresholds(map[eviction.Signal]eviction.Threshold{}, softOf) }},
-		{Key: "evictionSoftGracePeriod", Default: "none", Unit: "duration by signal", Doc: "how long a soft threshold must be met", Without: later,
-			set: func(r *reader, _ *Config) { r.durations() }},
-		{Key: "evictionMaxPodGracePeriod", Default: "0", Unit: "seconds", Doc: "longest grace of a soft eviction", Without: later,
-			set: func(r *reader, _ *Config) { r.integer(0, 1<<31-1) }},
 		{Key: "imageGCHighThresholdPercent", Default: "85", Unit: "percent", Bounds: "0 to 100", Doc: "image GC begins", Without: later,
-			set: func(r *reader, _ *Config) { r.integer(0, 100) }},
+			set: func(r *reader, _ *Config) { var n int64; r.integer(&n, 0, 100) }},
 		{Key: "imageGCLowThresholdPercent", Default: "80", Unit: "percent", Bounds: "0 to 100", Doc: "image GC ends", Without: later,
-			set: func(r *reader, _ *Config) { r.integer(0, 100) }},
+			set: func(r *reader, _ *Config) { var n int64; r.integer(&n, 0, 100) }},
 		{Key: "imageMinimumGCAge", Default: "2m", Unit: "duration", Doc: "younger images stay", Without: later,
 			set: func(r *reader, _ *Config) { var d time.Duration; r.duration(&d, 0, longest) }},
 		{Key: "imageMaximumGCAge", Default: "0s", Unit: "duration", Doc: "older unused images go", Without: later,
 			set: func(r *reader, _ *Config) { var d time.Duration; r.duration(&d, 0, longest) }},
 		{Key: "imageAllowList", Default: "none", Unit: "references, prefixes, digests", Doc: "images GC never removes", Without: later,
 			set: func(r *reader, _ *Config) { r.words() }},
-		{Key: "metricsBindAddress", Default: "none in this version", Unit: "host:port", Doc: "metrics", Without: later,
-			set: func(r *reader, _ *Config) { r.hostPort() }},
 		{Key: "podLogsDir", Default: "/var/log/pods", Unit: "path", Bounds: "absolute", Doc: "the pods' logs", Without: later,
 			set: func(r *reader, _ *Config) { var s string; r.path(&s) }},
 		{Key: "podsAPISocket", Default: "below kubeletRootDir", Unit: "path", Bounds: "absolute", Doc: "kubelet's Pods API", Without: later,
@@ -121,8 +150,6 @@ func Fields() []Field {
 			set: func(r *reader, _ *Config) {
 				r.oneOf("status", "evict", "delete", "none")
 			}},
-		{Key: "killBudget", Default: "none in this version", Unit: "kills per hour", Bounds: "1 or more", Doc: "then observe only, below the floor excepted", Without: later,
-			set: func(r *reader, _ *Config) { r.integer(1, 1<<31-1) }},
 	}
 }
 

@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cri-evictd/cri-evictd/eviction"
 )
 
-func TestKubeletMemory(t *testing.T) {
+func TestKubeletHardMemory(t *testing.T) {
 	const kind = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 	const capacity = 16 << 30
 	for _, tt := range []struct {
@@ -40,7 +42,8 @@ func TestKubeletMemory(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := file(t, tt.text)
-			got, err := KubeletMemory(path)
+			k, err := ReadKubelet(path)
+			got := k.HardMemory
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(), path) {
 					t.Errorf("%v, want %q and the path", err, tt.err)
@@ -52,19 +55,67 @@ func TestKubeletMemory(t *testing.T) {
 			}
 		})
 	}
-	if _, err := KubeletMemory(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := ReadKubelet(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing: %v", err)
 	}
 }
 
-func FuzzKubeletMemory(f *testing.F) {
-	for _, s := range []string{"", "kind: KubeletConfiguration\n", "kind: KubeletConfiguration\nevictionHard: {memory.available: 5%}\n", "{", "evictionHard: [1]"} {
+func TestKubeletReservations(t *testing.T) {
+	const kind = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	for _, tt := range []struct {
+		name, text   string
+		kube, system uint64
+		enforces     bool
+		soft         string
+		err          string
+	}{
+		{name: "nothing written", text: kind, enforces: true, soft: "not set"},
+		// bugs.md B47
+		{name: "reserved", text: kind + "kubeReserved: {memory: 2Gi, cpu: 100m}\nsystemReserved: {memory: 1Gi}\n", kube: 2 << 30, system: 1 << 30, enforces: true, soft: "not set"},
+		{name: "numbers", text: kind + "kubeReserved: {memory: 1073741824}\n", kube: 1 << 30, enforces: true, soft: "not set"},
+		{name: "zero", text: kind + "kubeReserved: {memory: \"0\"}\nsystemReserved: {cpu: \"1\"}\n", enforces: true, soft: "not set"},
+		{name: "pods", text: kind + "enforceNodeAllocatable: [pods, kube-reserved]\n", enforces: true, soft: "not set"},
+		{name: "none", text: kind + "enforceNodeAllocatable: [none]\n", soft: "not set"},
+		{name: "empty list", text: kind + "enforceNodeAllocatable: []\n", soft: "not set"},
+		{name: "others only", text: kind + "enforceNodeAllocatable: [kube-reserved]\n", soft: "not set"},
+		{name: "soft", text: kind + "evictionSoft: {memory.available: 1Gi, nodefs.available: 10%}\n", enforces: true, soft: "1Gi"},
+		{name: "negative", text: kind + "kubeReserved: {memory: -1Gi}\n", err: `kubeReserved[memory]: "-1Gi": must not be negative`},
+		{name: "nonsense", text: kind + "systemReserved: {memory: lots}\n", err: `systemReserved[memory]: "lots"`},
+		{name: "soft nonsense", text: kind + "evictionSoft: {memory.available: lots}\n", err: `evictionSoft["memory.available"]: "lots"`},
+		{name: "several", text: kind + "systemReserved: {memory: x}\nkubeReserved: {memory: y}\n", err: `kubeReserved[memory]: "y"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k, err := ReadKubelet(file(t, tt.text))
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) || k != (Kubelet{}) {
+					t.Errorf("%+v, %v, want %q", k, err, tt.err)
+				}
+				return
+			}
+			if err != nil || k.KubeReserved != tt.kube || k.SystemReserved != tt.system || k.EnforcesPods != tt.enforces || k.SoftMemory.Text != tt.soft {
+				t.Errorf("%+v, %v, want %+v", k, err, tt)
+			}
+		})
+	}
+}
+
+func FuzzKubelet(f *testing.F) {
+	for _, s := range []string{"", "kind: KubeletConfiguration\n", "kind: KubeletConfiguration\nevictionHard: {memory.available: 5%}\n", "{", "evictionHard: [1]",
+		"kind: KubeletConfiguration\nkubeReserved: {memory: 1Gi}\nsystemReserved: {memory: -1}\nenforceNodeAllocatable: [none]\nevictionSoft: {memory.available: 1e400}\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		th, err := kubeletMemory("x", b)
-		if err == nil && (th.Auto || th.Off != (th.Resolve(1<<50) == 0) && th.Share == nil) {
-			t.Errorf("%q: %+v", b, th)
+		k, err := parseKubelet(b)
+		if err != nil {
+			return
+		}
+		for _, th := range []eviction.Threshold{k.HardMemory, k.SoftMemory} {
+			if th.Auto || th.Off != (th.Resolve(1<<50) == 0) && th.Share == nil {
+				t.Errorf("%q: %+v", b, th)
+			}
+		}
+		if k.KubeReserved > 1<<63-1 || k.SystemReserved > 1<<63-1 {
+			t.Errorf("%q: %+v", b, k)
 		}
 	})
 }

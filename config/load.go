@@ -52,6 +52,10 @@ func Default() Config {
 		StateDir:    DefaultStateDir, RunDir: DefaultRunDir, KubeletRootDir: "/var/lib/kubelet",
 		EvictionHard:           defaultHard(),
 		EvictionMinimumReclaim: map[eviction.Signal]eviction.Threshold{},
+		EvictionSoft:           map[eviction.Signal]eviction.Threshold{},
+		EvictionSoftGrace:      map[eviction.Signal]time.Duration{},
+		KillBudget:             DefaultKillBudget,
+		MetricsBindAddress:     DefaultMetricsAddress,
 		PressureTransition:     defaultTransition,
 		ProtectStatic:          true,
 		ProtectedNamespaces:    []string{"kube-system"},
@@ -107,6 +111,8 @@ func parse(b []byte, real func(string) string) (Config, error) {
 		errs = append(errs, FieldError{Field: "proxySocket", Want: "runDir is too long for a socket in it; set proxySocket"})
 	}
 	errs = append(errs, c.conflicts(real)...)
+	errs = append(errs, c.softRules(raw)...)
+	c.withoutEffect(raw)
 	if len(errs) > 0 {
 		c.untangle(real)
 		return c, errs
@@ -167,6 +173,21 @@ func several(b []byte) bool {
 
 // oneLine makes one line of a message of the YAML library.
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// NeedRestart lists the keys of next that differ and that only a restart can
+// change.
+func (c Config) NeedRestart(next Config) Errors {
+	var errs Errors
+	for _, f := range Fields() {
+		if f.fixed == nil {
+			continue
+		}
+		if was, is := f.fixed(&c), f.fixed(&next); was != is {
+			errs = append(errs, FieldError{Field: f.Key, Value: is, Want: fmt.Sprintf("a change needs a restart; in force is %q", was)})
+		}
+	}
+	return errs
+}
 
 // conflicts checks values against each other.
 func (c *Config) conflicts(real func(string) string) Errors {

@@ -55,7 +55,7 @@ var keyCases = []struct {
 	{"kubeconfig", []string{"/s"}, pathErrors()},
 	{"memoryAvailableFrom", []string{"verified", "kubelet", "kernel"}, map[string]string{"both": "verified, kubelet or kernel", "[]": "a string"}},
 	{"evictionHard", []string{"{}", `{memory.available: auto}`, `{memory.available: "5%", pid.available: "10%"}`, `{nodefs.available: 1Gi}`}, thresholdErrors(true)},
-	{"evictionSoft", []string{"{}", `{memory.available: 1Gi}`}, thresholdErrors(false)},
+	{"evictionSoft", []string{"{}", "{memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 90s}", `{memory.available: "0%"}`}, thresholdErrors(false)},
 	{"evictionMinimumReclaim", []string{"{}", `{memory.available: 0}`, `{memory.available: "0Mi"}`, `{memory.available: 200Mi, nodefs.available: "1%"}`},
 		map[string]string{`{memory.available: "0%"}`: "leave the signal out", `{memory.available: -1Mi}`: "0 or more", `{memory.available: auto}`: "quantity",
 			`{memory.availabel: 1Mi}`: "did you mean memory.available?", `[1]`: "mapping of signals"}},
@@ -69,15 +69,16 @@ var keyCases = []struct {
 	{"protectedPodLabels", []string{"{}", `{app: db, on: ""}`}, map[string]string{"{app: true}": "need quotes", "{app: 1}": "need quotes", "{app: }": "needs a value", `{"": x}`: "must not be empty", "[a]": "mapping of label keys"}},
 	{"holdMaximum", []string{"1s", "168h", "90m"}, durationErrors("169h")},
 	{"evictionMaxPodGracePeriod", []string{"0", "30", "2147483647"}, map[string]string{"-1": "from 0", "2147483648": "to 2147483647", "1.5": "whole number", `"30"`: "whole number"}},
+	{"hardMemoryGrace", []string{"0s", "2s", "30s"}, durationErrors("31s")},
 	{"imageGCHighThresholdPercent", []string{"0", "100"}, map[string]string{"101": "to 100", "-1": "from 0", "50%": "whole number"}},
 	{"imageGCLowThresholdPercent", []string{"0", "100"}, map[string]string{"101": "to 100", "true": "whole number"}},
 	{"imageMinimumGCAge", []string{"2m"}, map[string]string{"-2m": "a duration", "2": "a string"}},
 	{"imageMaximumGCAge", []string{"0s", "720h"}, map[string]string{"x": "a duration"}},
 	{"imageAllowList", []string{"[]", "[docker.io/a, 'b*']"}, map[string]string{"a": "list of strings", "[1]": "list of strings"}},
-	{"metricsBindAddress", []string{"127.0.0.1:10271", `"[::1]:10271"`, ":10271"}, map[string]string{"10271": "a string", "localhost": "host:port", "a:0": "host:port", "a:99999": "host:port"}},
+	{"metricsBindAddress", []string{"127.0.0.1:10271", `"[::1]:10271"`, ":10271", `""`, `"0"`, "0"}, map[string]string{"10271": "host:port", "localhost": "host:port", "a:0": "host:port", "a:99999": "host:port", "[1]": "host:port", "true": "host:port"}},
 	{"nodeName", []string{"n1"}, map[string]string{"1": "a string"}},
 	{"reportMode", []string{"status", "evict", "delete", "none"}, map[string]string{"both": "status, evict, delete, none"}},
-	{"killBudget", []string{"1", "60"}, map[string]string{"0": "from 1", "many": "whole number"}},
+	{"killBudget", []string{"1", "60"}, map[string]string{"0": "from 1", "many": "whole number", "2147483648": "to 2147483647"}},
 }
 
 func endpointErrors() map[string]string {

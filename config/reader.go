@@ -68,11 +68,14 @@ func (r *reader) boolean(to *bool) {
 	}
 }
 
-func (r *reader) integer(low, high int64) {
+func (r *reader) integer(to *int64, low, high int64) bool {
 	var n int64
 	if err := json.Unmarshal(r.raw, &n); err != nil || n < low || n > high {
 		r.fail(fmt.Sprintf("must be a whole number from %d to %d", low, high))
+		return false
 	}
+	*to = n
+	return true
 }
 
 func (r *reader) endpoint(to *cri.Endpoint) {
@@ -92,16 +95,20 @@ func (r *reader) endpoint(to *cri.Endpoint) {
 	}
 }
 
-// hostPort checks an address to listen on.
-func (r *reader) hostPort() {
-	s, ok := r.word()
-	if !ok {
+// hostPort reads an address to listen on; "" and 0, as kubelet writes it, are
+// none.
+func (r *reader) hostPort(to *string) {
+	s, ok := scalar(r.raw)
+	if ok && (s == "" || s == "0") {
+		*to = ""
 		return
 	}
 	_, port, err := net.SplitHostPort(s)
 	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 {
-		r.fail("must be host:port such as 127.0.0.1:10271")
+		r.fail(`must be host:port such as 127.0.0.1:10271, or "" for none`)
+		return
 	}
+	*to = s
 }
 
 func (r *reader) path(to *string) {
@@ -129,12 +136,14 @@ func (r *reader) duration(to *time.Duration, low, high time.Duration) {
 	*to = d
 }
 
-func (r *reader) durations() {
+func (r *reader) durations(to map[eviction.Signal]time.Duration) {
 	m := r.bySignal()
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		inner := &reader{field: fmt.Sprintf("%s[%q]", r.field, key), raw: m[key], errs: r.errs}
-		var d time.Duration
-		inner.duration(&d, 0, longest)
+		d := time.Duration(-1)
+		if inner.duration(&d, 0, longest); d >= 0 {
+			to[eviction.Signal(key)] = d
+		}
 	}
 }
 

@@ -2,20 +2,39 @@ package eviction
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 )
 
 type fakeArmed struct {
-	amount uint64
-	err    error
+	mu      sync.Mutex
+	amounts map[Signal]uint64
+	err     error
 }
 
-func (f *fakeArmed) Load() (uint64, error) { return f.amount, f.err }
+// armedBefore remembers memory.available only.
+func armedBefore(amount uint64) *fakeArmed {
+	return &fakeArmed{amounts: map[Signal]uint64{MemoryAvailable: amount}}
+}
 
-func (f *fakeArmed) Save(amount uint64) error {
-	f.amount = amount
+func (f *fakeArmed) Load() (map[Signal]uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.amounts, f.err
+}
+
+func (f *fakeArmed) Save(amounts map[Signal]uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.amounts = amounts
 	return f.err
+}
+
+func (f *fakeArmed) amount(s Signal) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.amounts[s]
 }
 
 // A threshold that is new and already met when loaded kills nobody until it was
@@ -28,9 +47,9 @@ func TestNewThresholdThatIsMetIsUnarmed(t *testing.T) {
 		kills int
 	}{
 		{"new", &fakeArmed{}, nil, 0},
-		{"another than before", &fakeArmed{amount: 400 * mi}, nil, 0},
-		{"unreadable", &fakeArmed{amount: 500 * mi, err: errors.New("broken")}, nil, 0},
-		{"the same after a crash", &fakeArmed{amount: 500 * mi}, nil, 1},
+		{"another than before", armedBefore(400 * mi), nil, 0},
+		{"unreadable", &fakeArmed{amounts: armedBefore(500 * mi).amounts, err: errors.New("broken")}, nil, 0},
+		{"the same after a crash", armedBefore(500 * mi), nil, 1},
 		{"armed by hand", &fakeArmed{}, func(r *rig) { r.eng.Arm() }, 1},
 		{"seen clear once", &fakeArmed{}, func(r *rig) {
 			r.node.setAvailable(8 * gi)
@@ -60,8 +79,8 @@ func TestNewThresholdThatIsMetIsUnarmed(t *testing.T) {
 				if s := r.eng.State(); s.Unarmed != (tt.kills == 0) {
 					t.Errorf("unarmed %v", s.Unarmed)
 				}
-				if tt.kills > 0 && tt.store.amount != 500*mi {
-					t.Errorf("remembered %d", tt.store.amount)
+				if tt.kills > 0 && tt.store.amount(MemoryAvailable) != 500*mi {
+					t.Errorf("remembered %d", tt.store.amount(MemoryAvailable))
 				}
 			})
 		})

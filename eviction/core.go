@@ -18,6 +18,8 @@ type Rules struct {
 	Observe bool
 	// KillBudget is Settings.KillBudget; Sampler.use copies it.
 	KillBudget int
+	// Paused: Observe because of a pause by hand (Engine.Pause).
+	Paused bool
 }
 
 // minGain is the least a stop must give back for a pod to be a victim at all;

@@ -143,7 +143,8 @@ func TestBigVictimThatStopsShrinking(t *testing.T) {
 // An unarmed threshold knows no emergency.
 func TestUnarmedHasNoEmergency(t *testing.T) {
 	s, _, _ := pending(t, 200*mi)
-	s.armed.Store(false)
+	s.armed.always.Store(false)
+	s.armed.amount.Store(0)
 	s.node.setAvailable(50 * mi)
 	s.quiet(20, alarm, "the threshold is unarmed")
 }

@@ -134,7 +134,12 @@ type Engine struct {
 	saidNone    [hardSignals]saidNone
 
 	armed      Armed
-	armedSaved bool // the loop's own
+	armedSaved map[Signal]uint64 // the loop's own
+
+	// change guards what set is made of.
+	change      sync.Mutex
+	configured  Settings
+	pausedUntil time.Time
 
 	running atomic.Bool
 }
@@ -160,7 +165,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 		absent:     map[string]time.Time{},
 		started:    p.Clock(),
 	}
-	e.set.Store(&set)
+	e.configured = set
 	if p.LedgerProblem != nil {
 		e.ledgerError = p.LedgerProblem.Error()
 	}
@@ -169,10 +174,9 @@ func New(set Settings, p Parts) (*Engine, error) {
 	e.planner.pods.open = p.OpenPods
 	e.topLevel = p.TopLevel
 	e.cross.root = p.RootCheck
-	e.sampler.use(&set)
+	e.apply()
 	e.armed = p.Armed
-	e.sampler.armed.Store(p.Armed == nil || set.Rules.Observe || e.armedBefore())
-	e.sampler.allocatable.armed.Store(p.Armed == nil || set.Allocatable.Observe)
+	e.armAtStart()
 	if p.Wakeups != nil {
 		e.wakeups = newWakeups(p.Wakeups, p.Log)
 	}

@@ -58,7 +58,7 @@ func BenchmarkDecide(b *testing.B) {
 			decision := plan.decision
 			orders := make(chan *Decision, 1)
 			s := newSampler(newNode(50*mi), nil, 0, func() time.Time { return t0 }, orders, orders, orders)
-			s.armed.Store(true)
+			s.armed.always.Store(true)
 			rules := Rules{Amount: 500 * mi, Floor: 100 * mi, SmallGainLast: true}
 			s.plan.Store(plan)
 			m := sample(0, 50*mi, 50*mi) // below the floor: everybody can be it

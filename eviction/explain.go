@@ -25,6 +25,8 @@ type State struct {
 	// Unarmed: the threshold was met when it was loaded and has not been clear
 	// since; nothing is evicted.
 	Unarmed bool `json:"unarmed,omitempty"`
+	// PausedUntil is when a pause by hand ends; until then nothing is evicted.
+	PausedUntil time.Time `json:"pausedUntil,omitzero"`
 	// Waiting says why no pod is taken although the threshold is met.
 	Waiting string `json:"waiting,omitempty"`
 }
@@ -69,13 +71,19 @@ func (e *Engine) State() State {
 	}
 	e.mu.Unlock()
 	s.Wakeups = e.wakeups.states()
-	s.Unarmed = e.settings().Rules.Amount > 0 && !e.sampler.armed.Load()
+	s.Unarmed = len(e.unarmed()) > 0
+	if until := e.PausedUntil(); !until.IsZero() {
+		s.PausedUntil = until.UTC()
+	}
 	s.Waiting = e.waitingFor()
 	return s
 }
 
 func mode(r Rules) string {
-	if r.Observe {
+	switch {
+	case r.Paused:
+		return "paused"
+	case r.Observe:
 		return "observe"
 	}
 	return "enforce"
@@ -90,8 +98,11 @@ func (e *Engine) waitingFor() string {
 	if why := NoVictim(l.noVictim.Load()); why != Chosen {
 		return why.String()
 	}
-	if !e.sampler.armed.Load() {
+	if r := &e.settings().Rules; !e.sampler.armed.armed(r) {
 		return "it was met already when it was loaded; it is acted on once it was clear, or after `cri-evictd arm`"
+	}
+	if until := e.PausedUntil(); !until.IsZero() {
+		return "paused by hand until " + until.UTC().Format(time.RFC3339)
 	}
 	if e.settings().Rules.Observe {
 		return "mode is observe"

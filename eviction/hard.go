@@ -10,9 +10,9 @@ import (
 type hard struct {
 	signal Signal
 	rules  atomic.Pointer[Rules]
-	// armed: the threshold may be acted on. One that was met when it was loaded
-	// is not, until it was seen clear once.
-	armed atomic.Bool
+	// A threshold that was met when it was loaded is not acted on until it was
+	// seen clear once.
+	armed arming
 
 	core    core
 	breaker breaker

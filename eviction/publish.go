@@ -47,5 +47,6 @@ func (e *Engine) publishPlan() {
 		in.snapshot = &inventory.Snapshot{}
 	}
 	in.told, in.allocatable = e.settings().Told, e.settings().watches(AllocatableMemoryAvailable)
+	e.planner.protect = e.settings().Protection
 	e.sampler.plan.Store(e.planner.build(in))
 }

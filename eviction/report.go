@@ -15,7 +15,7 @@ type Report struct {
 	Time    time.Time `json:"time"`
 	Signal  Signal    `json:"signal"`
 	Outcome string    `json:"outcome"` // evicted, failed, wouldEvict, noVictim, resumed
-	Mode    string    `json:"mode"`    // enforce or observe
+	Mode    string    `json:"mode"`    // enforce, observe or paused
 	Summary string    `json:"summary"`
 
 	Memory     MemoryReport      `json:"memory"`

@@ -130,6 +130,7 @@ func (e *Engine) loop(ctx context.Context) {
 // may wait for the runtime, a disk or a lock that somebody holds across one.
 func (e *Engine) everySecond(ctx context.Context) {
 	e.repairHolds()
+	e.endPause()
 	e.saveArmed()
 	e.refreshInventory()
 	e.enforce(ctx)
@@ -162,7 +163,7 @@ func (e *Engine) observe(d *Decision) {
 	d.ID = e.holds.NextID()
 	report := e.report(d, OutcomeWouldEvict)
 	e.log.WithFields(logrus.Fields{"decision": d.ID, "pod": d.pod().String(), "uid": d.pod().UID}).
-		Warn("would evict (mode observe): " + report.Summary)
+		Warn("would evict (mode " + report.Mode + "): " + report.Summary)
 	e.keep(report)
 }
 

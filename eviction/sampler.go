@@ -124,15 +124,14 @@ func (s *Sampler) round(h *hard, m *MemorySample, rules *Rules, busy, ended bool
 	h.core.rules = *rules
 	st := h.core.step(m, busy)
 	h.breaker.observe(m.At, st.verdict.Available, st.cleared)
+	if !st.verdict.Met {
+		h.armed.sawClear(rules)
+	}
 	switch {
-	case h.armed.Load():
-		if !ended && s.emergency(h, &st, m.At) {
-			st.action = decide
-		}
-	case !st.verdict.Met:
-		h.armed.Store(rules.Amount > 0)
-	default:
+	case !h.armed.armed(rules):
 		st.action, h.core.met = waiting, 0
+	case !ended && s.emergency(h, &st, m.At):
+		st.action = decide
 	}
 	h.publish(m, &st)
 	if st.action == decide {

@@ -26,8 +26,8 @@ func newSamplerRig(t *testing.T, r Rules, available uint64) *samplerRig {
 		orders: make(chan *Decision, 4), observed: make(chan *Decision, 4), stuck: make(chan *Decision, 4),
 	}
 	s.Sampler = newSampler(s.node, nil, 0, s.clock.Now, s.orders, s.observed, s.stuck)
-	s.armed.Store(true)
-	s.allocatable.armed.Store(true)
+	s.armed.always.Store(true)
+	s.allocatable.armed.always.Store(true)
 	s.use(&Settings{Rules: r})
 	return s
 }

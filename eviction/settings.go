@@ -39,5 +39,6 @@ type SoftThreshold struct {
 	Grace              time.Duration
 }
 
-// settings returns those in force.
+// settings returns those in force: what was configured, and what a pause makes
+// of it.
 func (e *Engine) settings() *Settings { return e.set.Load() }

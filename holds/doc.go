@@ -18,7 +18,7 @@
 //	    24     8  created, unix nanoseconds
 //	    32    28  reserved, zero
 //	    60     4  CRC-32C of bytes 0 to 59
-//	    64    64  conditions (reserved for later, zero)
+//	    64    64  the node's conditions, with a checksum of their own (conditions.go)
 //	   128     8  generation: another value after each change
 //	   192    16  ID mark and its complement: no ID at or above it was given out
 //

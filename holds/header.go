@@ -18,8 +18,8 @@ const (
 	offSlots      = 20
 	offCreated    = 24
 	offHeaderCRC  = 60
-	// offConditions is where the node's conditions will stand (64 bytes). They
-	// change while the daemon runs, therefore the checksum does not cover them.
+	// offConditions is where the node's conditions stand (64 bytes). They change
+	// while the daemon runs, therefore the checksum does not cover them.
 	offConditions = 64
 	offGeneration = 128
 	// offIDMark stands in a cache line of its own: it is written by another

@@ -25,7 +25,10 @@ type Reader struct {
 	known   atomic.Pointer[snapshot]
 	problem atomic.Pointer[problem]
 	closed  atomic.Bool
-	empty   snapshot // never changed
+
+	conditionsProblem atomic.Pointer[problem]
+
+	empty snapshot // never changed
 }
 
 // problem is boxed because an atomic pointer needs one concrete type.

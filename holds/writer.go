@@ -31,6 +31,8 @@ type Writer struct {
 	created int64    // of the header, unix nanoseconds; guarded by slow
 	pin     []byte   // see pinPages; guarded by slow
 	closed  bool     // guarded by slow
+	// noConditions: the file is known to have none; guarded by slow.
+	noConditions bool
 
 	// mirror makes moving a record from one slot to another one step for
 	// Records. Never held across I/O.

@@ -248,6 +248,21 @@ func (s *Store) cgroupOf(p *Pod, parents map[string]map[string]bool) (path strin
 	return path, own
 }
 
+// Trust replaces Options.TrustedNamespaces.
+func (s *Store) Trust(namespaces []string) {
+	trusted := map[string]bool{}
+	for _, ns := range namespaces {
+		trusted[ns] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if maps.Equal(trusted, s.trusted) {
+		return
+	}
+	s.trusted = trusted
+	s.publish()
+}
+
 // ForgetWanted drops what is known of attempts to run a pod that is gone.
 func (s *Store) ForgetWanted(uid string) {
 	s.mu.Lock()

@@ -11,7 +11,8 @@ const (
 	EventDirty            = "dirty" // events were lost or the runtime was away: list anew
 	EventRunBegin         = "runBegin"
 	EventRunEnd           = "runEnd"
-	EventRunRefused       = "runRefused" // a held pod asked for a sandbox: it is still there
+	EventRunRefused       = "runRefused"       // a held pod asked for a sandbox: it is still there
+	EventAdmissionRefused = "admissionRefused" // a new pod was refused under Condition
 	EventCreateBegin      = "createBegin"
 	EventCreateEnd        = "createEnd"
 	EventPullBegin        = "pullBegin"
@@ -60,6 +61,8 @@ type Event struct {
 	// Held: the pod became held while this call was under way, and the call
 	// succeeded: it must be killed again.
 	Held bool `json:"held,omitempty"`
+	// Condition is why a new pod was refused (EventAdmissionRefused).
+	Condition string `json:"condition,omitempty"`
 	// Upstream is the state of the connection to the runtime ("hello" only).
 	Upstream string `json:"upstream,omitempty"`
 }

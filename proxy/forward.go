@@ -58,7 +58,7 @@ func (p *Proxy) forward(method string, ss grpc.ServerStream) error {
 				return err
 			}
 			first, t = nil, nil // no message at all: the runtime will say what it thinks of that
-		} else if refusal := t.request(first); refusal != nil {
+		} else if refusal := t.request(ss.Context(), first); refusal != nil {
 			first.free()
 			return refusal
 		}

@@ -56,6 +56,8 @@ type Options struct {
 	// EventsSocket is the path of the socket for the evictor, empty for none.
 	EventsSocket string
 	Log          logrus.FieldLogger
+	// Admission may be nil: then every new pod is admitted.
+	Admission *Admission
 	// DecorateStatus adds the reason of an eviction to status answers.
 	DecorateStatus bool
 	// DrainTimeout is how long calls may go on after the end was asked for.
@@ -74,6 +76,8 @@ type Proxy struct {
 	// either way.
 	bidirectional *grpc.StreamDesc
 	events        *broker
+	decorate      atomic.Bool
+	admission     *admission
 	pumps         sync.WaitGroup
 	ran           atomic.Bool
 	serving       chan struct{}
@@ -108,6 +112,8 @@ func New(opts Options) (*Proxy, error) {
 		opts.DrainTimeout = DefaultDrainTimeout
 	}
 	p := &Proxy{opts: opts, calls: newCalls(), stats: newStatistics(), methods: knownMethods(), pool: newPool(), events: newBroker(), serving: make(chan struct{})}
+	p.decorate.Store(opts.DecorateStatus)
+	p.admission = newAdmission(opts.Admission)
 	p.bidirectional = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 	u, err := newUpstream(opts.Upstream, opts.Log, p.pool)
 	if err != nil {
@@ -116,6 +122,9 @@ func New(opts Options) (*Proxy, error) {
 	p.upstream = u
 	return p, nil
 }
+
+// SetDecorateStatus changes Options.DecorateStatus.
+func (p *Proxy) SetDecorateStatus(on bool) { p.decorate.Store(on) }
 
 // Serving is closed as soon as the sockets accept connections.
 func (p *Proxy) Serving() <-chan struct{} { return p.serving }
@@ -249,7 +258,8 @@ func (p *Proxy) Status() Status {
 		Decorated:      p.stats.decorated.Load(),
 		Undecodable:    p.stats.undecodable.Load(),
 		Panics:         p.stats.panics.Load(),
-		DecorateStatus: p.opts.DecorateStatus,
+		DecorateStatus: p.decorate.Load(),
+		Admission:      p.admission.status(),
 	}
 	s.Events, s.EventsDropped, s.Subscribers = p.events.counts()
 	if h, ok := p.opts.Holds.(interface{ Problem() error }); ok {

@@ -34,6 +34,8 @@ type Status struct {
 	Subscribers    int            `json:"subscribers"`
 	HoldsProblem   string         `json:"holdsProblem,omitempty"`
 	DecorateStatus bool           `json:"decorateStatus"`
+	// Admission counts new pods that were refused under pressure.
+	Admission AdmissionStatus `json:"admission"`
 }
 
 // statistics are the proxy's counters.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"runtime/debug"
 
 	"google.golang.org/grpc/codes"
@@ -31,7 +32,7 @@ func (p *Proxy) newTap(method string, k kind, subtype string) *tap {
 	if k == other || (subtype != "" && subtype != "proto") {
 		return nil
 	}
-	if (k == containerStatus || k == podSandboxStatus) && (!p.opts.DecorateStatus || p.opts.Holds == nil) {
+	if (k == containerStatus || k == podSandboxStatus) && (!p.decorate.Load() || p.opts.Holds == nil) {
 		return nil
 	}
 	return &tap{p: p, method: method, kind: k}
@@ -55,8 +56,9 @@ func (t *tap) guard(f func() error) {
 	}
 }
 
-// request looks at the request and returns the refusal if its pod is held.
-func (t *tap) request(f *frame) (refused error) {
+// request looks at the request and returns the refusal if its pod is held or not
+// admitted.
+func (t *tap) request(ctx context.Context, f *frame) (refused error) {
 	t.guard(func() error {
 		begin, err := t.decodeRequest(f.bytes())
 		if err != nil {
@@ -70,6 +72,9 @@ func (t *tap) request(f *frame) (refused error) {
 			if begin == EventRunBegin {
 				t.publish(EventRunRefused)
 			}
+			return nil
+		}
+		if refused = t.admit(ctx); refused != nil {
 			return nil
 		}
 		if begin != "" {

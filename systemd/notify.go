@@ -13,6 +13,17 @@ func Ready(log logrus.FieldLogger) { notify(log, daemon.SdNotifyReady) }
 // Stopping tells the service manager that the daemon is about to end.
 func Stopping(log logrus.FieldLogger) { notify(log, daemon.SdNotifyStopping) }
 
+// Reloading tells the service manager that the configuration is being read anew;
+// Ready ends that.
+func Reloading(log logrus.FieldLogger) {
+	usec, err := daemon.SdNotifyMonotonicUsec()
+	if err != nil {
+		log.WithError(err).Warn("the service manager could not be told of the reload")
+		return
+	}
+	notify(log, daemon.SdNotifyReloading+"\n"+usec)
+}
+
 func notify(log logrus.FieldLogger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.WithError(err).WithField("state", state).Warn("the service manager could not be told")

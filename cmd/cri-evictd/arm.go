@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/cri-evictd/cri-evictd/eviction"
 )
 
 func (a *app) armCommand() *cobra.Command {
@@ -43,30 +47,60 @@ that it is meant.`,
 	return cmd
 }
 
-// armedFile keeps the amount of the threshold that was seen clear, in the run
-// directory: a reboot ends every breach.
+// armedFile keeps the amounts of the thresholds that were seen clear, a line
+// each, in the run directory: a reboot ends every breach.
 type armedFile struct{ path string }
 
+// maxArmed bounds what is read of it; a whole one has a line for each signal.
+const maxArmed = 4096
+
 // Load implements eviction.Armed.
-func (f armedFile) Load() (uint64, error) {
-	b, err := os.ReadFile(f.path)
+func (f armedFile) Load() (map[eviction.Signal]uint64, error) {
+	file, err := os.Open(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return nil, nil
 	}
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	b, err := io.ReadAll(io.LimitReader(file, maxArmed))
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	amounts, err := parseArmed(string(b))
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", f.path, err)
+		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
-	return n, nil
+	return amounts, nil
+}
+
+// parseArmed reads lines of a signal and an amount; an amount alone, as the
+// first version wrote it, is memory.available's.
+func parseArmed(text string) (map[eviction.Signal]uint64, error) {
+	amounts := map[eviction.Signal]uint64{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		signal, number, ok := strings.Cut(line, " ")
+		if !ok {
+			signal, number = string(eviction.MemoryAvailable), line
+		}
+		n, err := strconv.ParseUint(number, 10, 64)
+		if err != nil || !slices.Contains(eviction.Signals(), eviction.Signal(signal)) {
+			return nil, fmt.Errorf("%q is not a signal and an amount", line)
+		}
+		amounts[eviction.Signal(signal)] = n
+	}
+	return amounts, nil
 }
 
 // Save implements eviction.Armed.
-func (f armedFile) Save(amount uint64) error {
+func (f armedFile) Save(amounts map[eviction.Signal]uint64) error {
+	var b strings.Builder
+	for _, s := range slices.Sorted(maps.Keys(amounts)) {
+		fmt.Fprintf(&b, "%s %d\n", s, amounts[s])
+	}
 	part := f.path + ".part"
-	if err := os.WriteFile(part, []byte(strconv.FormatUint(amount, 10)+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(part, []byte(b.String()), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(part, f.path)

@@ -36,8 +36,8 @@ func (a *app) checkMachine(f *findings, cfg config.Config) {
 		f.add(levelWarning, "machine", "%s", n)
 	}
 	checkPods(f, m)
-	set, _ := resolve(cfg, m) // checkKubelet reports what is wrong with kubelet's file
-	r := set.Rules
+	res := resolve(cfg, m)
+	r := res.set.Rules
 	kernel, kubelet := m.info.KernelAvailable(), m.info.KubeletAvailable()
 	f.add(levelOK, "memory", "capacity %s, available %s by the kernel, %s by kubelet's formula, min_free %s, swap %s",
 		bytesText(m.info.MemTotal), bytesText(kernel), bytesText(kubelet), bytesText(m.minFree), bytesText(m.info.SwapTotal))
@@ -46,7 +46,7 @@ func (a *app) checkMachine(f *findings, cfg config.Config) {
 		return
 	}
 	f.add(levelOK, "memory.available", "threshold %s (%s), floor %s, reading %s", bytesText(r.Amount),
-		cfg.EvictionHard[eviction.MemoryAvailable].Text, bytesText(r.Floor), r.From)
+		res.memoryFrom, bytesText(r.Floor), r.From)
 	if r.Amount >= m.info.MemTotal {
 		f.add(levelError, "memory.available", "the threshold %s is not below the capacity %s", bytesText(r.Amount), bytesText(m.info.MemTotal))
 	} else if eviction.Met(reading(r.From, kernel, kubelet, m.minFree), r.Amount) {
@@ -55,7 +55,7 @@ func (a *app) checkMachine(f *findings, cfg config.Config) {
 	if need := m.minFree + m.minFree/2 + 256<<20; r.Amount < need {
 		f.add(levelWarning, "memory.available", "the threshold %s is below 1.5 x min_free_kbytes + 256Mi = %s: the kernel reclaims and stalls before it is reached", bytesText(r.Amount), bytesText(need))
 	}
-	checkKubelet(f, cfg, m, r)
+	checkKubelet(f, cfg, m, &res)
 }
 
 // reading is the amount the threshold is compared with (design §7); verified
@@ -70,16 +70,17 @@ func reading(from eviction.MemoryAvailableFrom, kernel, kubelet, minFree uint64)
 	return max(kernel, kubelet-min(kubelet, minFree))
 }
 
-func checkKubelet(f *findings, cfg config.Config, m *machine, r eviction.Rules) {
+func checkKubelet(f *findings, cfg config.Config, m *machine, res *resolved) {
+	r := &res.set.Rules
 	if cfg.KubeletConfig == "" {
 		f.add(levelOK, "kubelet", "kubeletConfig is not set: kubelet's own hard memory threshold is taken to be 100Mi")
 		return
 	}
-	t, err := config.KubeletMemory(cfg.KubeletConfig)
-	if err != nil {
-		f.add(levelError, "kubelet", "%v", err)
+	if res.kubeletErr != nil {
+		f.add(levelError, "kubelet", "%v", res.kubeletErr)
 		return
 	}
+	t := res.kubelet.HardMemory
 	if t.Off {
 		f.add(levelWarning, "kubelet", "its hard memory.available is %s: there is no backstop below ours", t.Text)
 		return

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -72,13 +74,16 @@ func (a *app) daemon(ctx context.Context, withProxy, withEvict bool) error {
 		}
 		return a.passThrough(ctx, cfg, err, log)
 	}
-	for _, key := range cfg.WithoutEffect {
-		log.WithField("key", key).Warn("this key is valid but this version does not act on it yet")
-	}
+	warnOf(cfg, log)
+	lv := newLive(cfg)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
 	var wg sync.WaitGroup
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	wg.Go(func() { a.reloadOn(ctx, hangup, lv, log) })
 	errs := make(chan error, 2)
 	ready := make(chan struct{}, 2)
 	halves := 0
@@ -95,11 +100,11 @@ func (a *app) daemon(ctx context.Context, withProxy, withEvict bool) error {
 		if !withEvict {
 			prepareProxyProcess()
 		}
-		start(func(ctx context.Context, ready func()) error { return a.runProxy(ctx, cfg, true, log, ready) })
+		start(func(ctx context.Context, ready func()) error { return a.runProxy(ctx, lv, true, log, ready) })
 	}
 	if withEvict {
 		prepareProcess(log)
-		half := func(ctx context.Context, ready func()) error { return a.runEvict(ctx, cfg, log, ready) }
+		half := func(ctx context.Context, ready func()) error { return a.runEvict(ctx, lv, log, ready) }
 		if withProxy {
 			half = beside(half, log)
 		}
@@ -169,7 +174,10 @@ func (a *app) passThrough(ctx context.Context, cfg config.Config, broken error, 
 	}
 	log.WithFields(logrus.Fields{"listen": cfg.Listen.Path, "runtimeEndpoint": cfg.RuntimeEndpoint.Path}).
 		Error("the configuration is broken: calls are forwarded, nothing is evicted and no hold is enforced; correct it and restart")
-	err := a.runProxy(ctx, cfg, false, log, func() { systemd.Ready(log) })
+	// A SIGHUP must not end what kubelet needs.
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	err := a.runProxy(ctx, newLive(cfg), false, log, func() { systemd.Ready(log) })
 	return errors.Join(err, broken)
 }
 

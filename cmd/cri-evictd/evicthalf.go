@@ -35,8 +35,9 @@ func (c closers) close(log logrus.FieldLogger) {
 }
 
 // runEvict runs the evictor until ctx ends.
-func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldLogger, ready func()) error {
+func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, ready func()) error {
 	log = log.WithField("part", "evict")
+	cfg := lv.config()
 	var open closers
 	defer func() { open.close(log) }()
 
@@ -45,11 +46,7 @@ func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldL
 		return err
 	}
 	open = append(open, m.close)
-	set, note := resolve(cfg, m)
-	if note != nil {
-		log.WithError(note).Error("kubelet's own threshold is unknown; its default of 100Mi is taken for the floor")
-	}
-	announceRules(log, set, m)
+	r := resolve(cfg, m)
 
 	writer, err := holds.OpenWriter(cfg.RunDir)
 	if err != nil {
@@ -102,12 +99,24 @@ func (a *app) runEvict(ctx context.Context, cfg config.Config, log logrus.FieldL
 		parts.Ledger = ledger
 		parts.Copier = holds.NewCopier(writer, ledger, log)
 	}
-	engine, err := eviction.New(set, parts)
+	engine, err := eviction.New(r.set, parts)
 	if err != nil {
 		return err
 	}
+	detach, err := lv.attach(func(cfg config.Config) error {
+		r := resolve(cfg, m)
+		if err := engine.Reload(r.set); err != nil {
+			return err
+		}
+		r.announce(log, m)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	open = append(open, func() error { detach(); return nil })
 	server := admin.NewServer(admin.Options{
-		Version: version(), PID: os.Getpid(), Engine: engine, Log: log,
+		Version: version(), PID: os.Getpid(), Engine: engine, Log: log, Config: lv.status,
 		Proxy: func(ctx context.Context) admin.ProxyStatus { return askProxy(ctx, cfg.ProxySocket.Path) },
 	})
 	sock, err := unixsock.Listen(cfg.AdminSocket.Path, unixsock.Owner{}, log)
@@ -212,48 +221,6 @@ func (m *machine) close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// resolve turns the configuration into amounts for this machine. note says why
-// kubelet's own threshold is not known; the rest holds without it.
-func resolve(cfg config.Config, m *machine) (set eviction.Settings, note error) {
-	rules := eviction.Rules{From: cfg.MemoryAvailableFrom, Floor: eviction.DefaultFloor, SmallGainLast: true, Observe: cfg.Mode == config.Observe}
-	var kubelet uint64
-	if cfg.KubeletConfig != "" {
-		t, err := config.KubeletMemory(cfg.KubeletConfig)
-		if err != nil {
-			note = err
-		} else if kubelet = t.Resolve(m.info.MemTotal); kubelet > 0 {
-			rules.Floor = kubelet
-		}
-	}
-	hard := cfg.EvictionHard[eviction.MemoryAvailable]
-	if hard.Auto {
-		rules.Amount = eviction.AutoMemory(m.info.MemTotal, m.minFree, kubelet)
-	} else {
-		rules.Amount = hard.Resolve(m.info.MemTotal)
-	}
-	reclaim := cfg.EvictionMinimumReclaim[eviction.MemoryAvailable]
-	rules.MinReclaim = reclaim.Resolve(m.info.MemTotal)
-	return eviction.Settings{
-		Rules: rules, Transition: cfg.PressureTransition, HoldMaximum: cfg.HoldMaximum,
-		Protection: eviction.Protection{
-			Static: cfg.ProtectStatic, Namespaces: cfg.ProtectedNamespaces, Labels: cfg.ProtectedPodLabels, Trusted: cfg.TrustedNamespaces,
-		},
-	}, note
-}
-
-func announceRules(log logrus.FieldLogger, set eviction.Settings, m *machine) {
-	log.WithFields(logrus.Fields{
-		"cgroups": m.fs.Mode().String(), "threshold": set.Rules.Amount, "floor": set.Rules.Floor,
-		"from": set.Rules.From.String(), "observe": set.Rules.Observe, "transition": set.Transition,
-	}).Info("watching memory.available")
-	if set.Rules.Amount == 0 {
-		log.Warn("memory.available is turned off: nothing is evicted")
-	}
-	for _, n := range m.notes {
-		log.Warn(n)
-	}
 }
 
 // askProxy gets the proxy's status.

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
 	"github.com/cri-evictd/cri-evictd/config"
 	"github.com/cri-evictd/cri-evictd/holds"
 	"github.com/cri-evictd/cri-evictd/proxy"
@@ -31,8 +34,10 @@ func prepareProxyProcess() {
 	}
 }
 
-// runProxy runs the proxy until ctx ends. Without policy nothing is held.
-func (a *app) runProxy(ctx context.Context, cfg config.Config, policy bool, log logrus.FieldLogger, ready func()) error {
+// runProxy runs the proxy until ctx ends. Without policy nothing is held and
+// every new pod is admitted.
+func (a *app) runProxy(ctx context.Context, lv *live, policy bool, log logrus.FieldLogger, ready func()) error {
+	cfg := lv.config()
 	opt := proxy.Options{
 		Listen: cfg.Listen, Upstream: cfg.RuntimeEndpoint, EventsSocket: cfg.ProxySocket.Path,
 		DecorateStatus: cfg.DecorateStatus, Log: log.WithField("part", "proxy"),
@@ -40,12 +45,21 @@ func (a *app) runProxy(ctx context.Context, cfg config.Config, policy bool, log 
 	if policy {
 		reader := holds.OpenReader(cfg.RunDir)
 		defer func() { _ = reader.Close() }() // read only; nothing can be lost
-		opt.Holds = expiringHolds{Reader: reader, maximum: cfg.HoldMaximum, now: time.Now}
+		opt.Holds = expiringHolds{Reader: reader, maximum: func() time.Duration { return lv.config().HoldMaximum }, now: time.Now}
+		opt.Admission = admissionPolicy(lv, reader)
 	}
 	p, err := proxy.New(opt)
 	if err != nil {
 		return err
 	}
+	detach, err := lv.attach(func(cfg config.Config) error {
+		p.SetDecorateStatus(cfg.DecorateStatus)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	defer detach()
 	go func() {
 		select {
 		case <-p.Serving():
@@ -56,11 +70,45 @@ func (a *app) runProxy(ctx context.Context, cfg config.Config, policy bool, log 
 	return p.Run(ctx)
 }
 
+// admissionPolicy is what the proxy asks about new pods.
+func admissionPolicy(lv *live, reader *holds.Reader) *proxy.Admission {
+	return &proxy.Admission{
+		Conditions: reader.Conditions,
+		BestEffort: bestEffort,
+		Protected: func(namespace string, labels map[string]string) bool {
+			cfg := lv.config()
+			if slices.Contains(cfg.ProtectedNamespaces, namespace) {
+				return true
+			}
+			if !slices.Contains(cfg.TrustedNamespaces, namespace) {
+				return false
+			}
+			for k, v := range cfg.ProtectedPodLabels {
+				if got, ok := labels[k]; ok && got == v {
+					return true
+				}
+			}
+			return false
+		},
+	}
+}
+
+// bestEffort says whether a cgroup parent is that of a pod that asked for
+// nothing. What is no pod's own cgroup tells nothing.
+func bestEffort(cgroupParent string) bool {
+	path, err := cgroupfs.ResolveParent(cgroupParent)
+	if err != nil {
+		return false
+	}
+	pod, ok := cgroupfs.ParsePodPath(path)
+	return ok && pod.QoS == cgroupfs.BestEffort
+}
+
 // expiringHolds ends holds after holdMaximum by itself: an evictor that is gone
 // must not keep pods down for ever.
 type expiringHolds struct {
 	*holds.Reader
-	maximum time.Duration
+	maximum func() time.Duration
 	now     func() time.Time
 }
 
@@ -73,8 +121,13 @@ func (h expiringHolds) HeldSandbox(id string) (holds.Record, bool) {
 }
 
 func (h expiringHolds) valid(r holds.Record, ok bool) (holds.Record, bool) {
-	if !ok || h.now().Sub(r.Decided) >= h.maximum {
+	if !ok || h.now().Sub(r.Decided) >= h.maximum() {
 		return holds.Record{}, false
 	}
 	return r, true
+}
+
+// Problem is what is wrong with the file, its conditions included.
+func (h expiringHolds) Problem() error {
+	return errors.Join(h.Reader.Problem(), h.ConditionsProblem())
 }

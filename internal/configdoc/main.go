@@ -37,6 +37,7 @@ func write(out io.Writer) error {
 	for _, s := range eviction.Signals() {
 		fmt.Fprintf(&b, "* `%s`\n", s)
 	}
+	b.WriteString(reload)
 	b.WriteString(withoutEffect)
 	table(&b, later)
 	_, err := io.WriteString(out, b.String())
@@ -44,9 +45,13 @@ func write(out io.Writer) error {
 }
 
 func table(b *strings.Builder, fields []config.Field) {
-	b.WriteString("| key | default | unit | bounds | meaning |\n|---|---|---|---|---|\n")
+	b.WriteString("| key | default | unit | bounds | reload | meaning |\n|---|---|---|---|---|---|\n")
 	for _, f := range fields {
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", f.Key, cell(f.Default), cell(f.Unit), cell(f.Bounds), cell(f.Doc))
+		reload := "yes"
+		if f.NeedsRestart() {
+			reload = "restart"
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", f.Key, cell(f.Default), cell(f.Unit), cell(f.Bounds), reload, cell(f.Doc))
 	}
 }
 
@@ -83,8 +88,25 @@ its default: writing one does not turn the others off, unlike kubelet's eviction
 1.5 x min_free_kbytes + 256Mi; where kubelet's own hard threshold is known (` + "`kubeletConfig`" + `), at least kubelet's plus the larger
 of 100Mi and 10 % of it.
 
-The signals are kubelet's:
+` + "`allocatableMemory.available`" + ` is the limit of the cgroup that all pods share less what they use. Unless it is written it has the
+value and the minimum reclaim of ` + "`memory.available`" + `, as in kubelet, and a percentage is one of that limit. Where kubelet does not
+limit the pods together the signal does not exist.
 
+A soft threshold (` + "`evictionSoft`" + `) evicts only after it was met for its ` + "`evictionSoftGracePeriod`" + ` without a break, only pods that use
+more than they asked for, and with their own termination grace, at most ` + "`evictionMaxPodGracePeriod`" + `. Each soft signal needs a grace
+period. One that is not above the hard threshold never acts first; a warning says so.
+
+The signals are kubelet's. This version acts on the first two; entries for the others are checked and reported:
+
+`
+
+const reload = `
+## Reload
+
+On SIGHUP the file is read anew and applied as a whole: if anything in it is wrong, or a key that needs a restart differs, there is
+one error for each in the log and in ` + "`cri-evictd status`" + `, and what was in force before goes on. kubelet's configuration
+(` + "`kubeletConfig`" + `) is read anew too. A hard threshold that is new and already met is not acted on until it was clear once, or
+` + "`cri-evictd arm`" + `. ` + "`serve`, `evict` and `proxy`" + ` each take their own SIGHUP.
 `
 
 const withoutEffect = `

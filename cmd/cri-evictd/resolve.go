@@ -1,0 +1,184 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/cri-evictd/cri-evictd/config"
+	"github.com/cri-evictd/cri-evictd/eviction"
+)
+
+// resolved is the configuration as amounts for this machine, and where they
+// come from.
+type resolved struct {
+	set eviction.Settings
+	// kubelet is its own configuration, nil when it is not known; kubeletErr
+	// then says why, nil when it was not asked for.
+	kubelet    *config.Kubelet
+	kubeletErr error
+	// podsLimit is what all pods together may use, in bytes; 0 without a limit.
+	podsLimit uint64
+	// memoryFrom and allocatableFrom say in words where the hard thresholds
+	// come from.
+	memoryFrom, allocatableFrom string
+	// warnings are thresholds that are valid and probably not meant.
+	warnings []string
+}
+
+// resolve turns the configuration into amounts. Nothing it cannot find out keeps
+// it from a result.
+func resolve(cfg config.Config, m *machine) resolved {
+	r := resolved{podsLimit: m.podsLimit()}
+	if cfg.KubeletConfig != "" {
+		if k, err := config.ReadKubelet(cfg.KubeletConfig); err != nil {
+			r.kubeletErr = err
+		} else {
+			r.kubelet = &k
+		}
+	}
+	r.set = eviction.Settings{
+		Rules:       r.memory(cfg, m),
+		Allocatable: eviction.Rules{From: cfg.MemoryAvailableFrom, SmallGainLast: true, Observe: cfg.Mode == config.Observe},
+		Transition:  cfg.PressureTransition, HoldMaximum: cfg.HoldMaximum,
+		MaxPodGrace: cfg.MaxPodGrace, HardGrace: cfg.HardMemoryGrace, KillBudget: cfg.KillBudget,
+		Protection: eviction.Protection{
+			Static: cfg.ProtectStatic, Namespaces: cfg.ProtectedNamespaces, Labels: cfg.ProtectedPodLabels, Trusted: cfg.TrustedNamespaces,
+		},
+	}
+	r.allocatable(cfg, m)
+	r.soft(cfg, m)
+	return r
+}
+
+// memory resolves the hard memory.available threshold.
+func (r *resolved) memory(cfg config.Config, m *machine) eviction.Rules {
+	total := m.info.MemTotal
+	rules := eviction.Rules{
+		From: cfg.MemoryAvailableFrom, Floor: eviction.DefaultFloor, SmallGainLast: true, Observe: cfg.Mode == config.Observe,
+	}
+	var theirs uint64
+	if r.kubelet != nil {
+		if theirs = r.kubelet.HardMemory.Resolve(total); theirs > 0 {
+			rules.Floor = theirs
+		}
+	}
+	hard := cfg.EvictionHard[eviction.MemoryAvailable]
+	switch {
+	case hard.Off:
+		r.memoryFrom = "turned off"
+	case hard.Auto:
+		rules.Amount = eviction.AutoMemory(total, m.minFree, theirs)
+		r.memoryFrom = "auto"
+		if rules.Amount > eviction.AutoMemory(total, m.minFree, 0) {
+			r.memoryFrom = "auto, raised above kubelet's " + bytesText(theirs)
+		}
+	default:
+		rules.Amount = hard.Resolve(total)
+		r.memoryFrom = hard.Text
+	}
+	reclaim := cfg.EvictionMinimumReclaim[eviction.MemoryAvailable]
+	rules.MinReclaim = reclaim.Resolve(total)
+	return rules
+}
+
+// allocatable resolves the hard allocatableMemory.available threshold. Unless it
+// is written it is memory.available's, value and minimum reclaim, as kubelet's
+// addAllocatableThresholds has it (Kubernetes 1.37,
+// pkg/kubelet/eviction/helpers.go): only with a hard memory.available, and only
+// where kubelet limits the pods together. A percentage is one of their limit.
+func (r *resolved) allocatable(cfg config.Config, m *machine) {
+	rules := &r.set.Allocatable
+	capacity := r.podsCapacity(m)
+	// kubelet's own allocatable threshold is the same clone of its own.
+	rules.Floor = eviction.DefaultFloor
+	if r.kubelet != nil {
+		if theirs := r.kubelet.HardMemory.Resolve(capacity); theirs > 0 {
+			rules.Floor = theirs
+		}
+	}
+	if written, ok := cfg.EvictionHard[eviction.AllocatableMemoryAvailable]; ok {
+		rules.Amount = written.Resolve(capacity)
+		rules.MinReclaim = r.reclaim(cfg, eviction.AllocatableMemoryAvailable, capacity)
+		r.allocatableFrom = written.Text
+		if written.Off {
+			r.allocatableFrom = "turned off"
+		}
+		return
+	}
+	hard := cfg.EvictionHard[eviction.MemoryAvailable]
+	switch {
+	case r.set.Rules.Amount == 0:
+		r.allocatableFrom = "turned off with memory.available"
+		return
+	case r.kubelet != nil && !r.kubelet.EnforcesPods:
+		r.allocatableFrom = "kubelet does not limit the pods together (enforceNodeAllocatable)"
+		return
+	case hard.Auto:
+		rules.Amount = r.set.Rules.Amount
+	default:
+		rules.Amount = hard.Resolve(capacity)
+	}
+	rules.MinReclaim = r.reclaim(cfg, eviction.MemoryAvailable, capacity)
+	r.allocatableFrom = "as memory.available: " + r.memoryFrom
+}
+
+func (r *resolved) reclaim(cfg config.Config, s eviction.Signal, capacity uint64) uint64 {
+	t := cfg.EvictionMinimumReclaim[s]
+	return t.Resolve(capacity)
+}
+
+// podsCapacity is what a percentage of allocatableMemory.available is one of.
+// Before kubelet made the pods' cgroup, as at boot, the machine stands in.
+func (r *resolved) podsCapacity(m *machine) uint64 {
+	if r.podsLimit > 0 {
+		return r.podsLimit
+	}
+	return m.info.MemTotal
+}
+
+// soft resolves the soft thresholds of the signals this version acts on.
+func (r *resolved) soft(cfg config.Config, m *machine) {
+	for _, s := range config.Acted() {
+		t, ok := cfg.EvictionSoft[s]
+		if !ok || t.Off {
+			continue
+		}
+		capacity, hard := m.info.MemTotal, &r.set.Rules
+		if s == eviction.AllocatableMemoryAvailable {
+			capacity, hard = r.podsCapacity(m), &r.set.Allocatable
+		}
+		soft := eviction.SoftThreshold{Signal: s, Amount: t.Resolve(capacity), MinReclaim: r.reclaim(cfg, s, capacity), Grace: cfg.EvictionSoftGrace[s]}
+		r.set.Soft = append(r.set.Soft, soft)
+		if hard.Amount > 0 && soft.Amount <= hard.Amount {
+			r.warnings = append(r.warnings, fmt.Sprintf("evictionSoft[%q]: %s = %s is not above the hard threshold %s: it never acts first",
+				s, t.Text, bytesText(soft.Amount), bytesText(hard.Amount)))
+		}
+	}
+}
+
+// announce says once what will be acted on.
+func (r *resolved) announce(log logrus.FieldLogger, m *machine) {
+	rules := &r.set.Rules
+	log.WithFields(logrus.Fields{
+		"cgroups": m.fs.Mode().String(), "threshold": rules.Amount, "floor": rules.Floor,
+		"from": rules.From.String(), "observe": rules.Observe, "transition": r.set.Transition,
+		"allocatable": r.set.Allocatable.Amount, "soft": len(r.set.Soft),
+	}).Info("watching memory.available")
+	if rules.Amount == 0 {
+		log.Warn("memory.available is turned off: it evicts nothing")
+	}
+	if r.kubeletErr != nil {
+		log.WithError(r.kubeletErr).Error("kubelet's own threshold is unknown; its default of 100Mi is taken for the floor")
+	}
+	for _, w := range r.warnings {
+		log.Warn(w)
+	}
+	for _, n := range m.notes {
+		log.Warn(n)
+	}
+}
+
+// podsLimit is what all pods together may use, in bytes; 0 without a limit, and
+// while there is no cgroup of pods.
+func (m *machine) podsLimit() uint64 { return 0 }
