@@ -136,6 +136,9 @@ type Engine struct {
 	armed      Armed
 	armedSaved map[Signal]uint64 // the loop's own
 
+	// waiting are the new pods the proxy did not admit.
+	waiting waitingPods
+
 	// change guards what set is made of.
 	change      sync.Mutex
 	configured  Settings

@@ -27,6 +27,8 @@ type State struct {
 	Unarmed bool `json:"unarmed,omitempty"`
 	// PausedUntil is when a pause by hand ends; until then nothing is evicted.
 	PausedUntil time.Time `json:"pausedUntil,omitzero"`
+	// NotAdmitted are new pods that wait for the pressure to be over.
+	NotAdmitted []NotAdmitted `json:"notAdmitted,omitempty"`
 	// Waiting says why no pod is taken although the threshold is met.
 	Waiting string `json:"waiting,omitempty"`
 }
@@ -75,6 +77,7 @@ func (e *Engine) State() State {
 	if until := e.PausedUntil(); !until.IsZero() {
 		s.PausedUntil = until.UTC()
 	}
+	s.NotAdmitted = e.waitingNow()
 	s.Waiting = e.waitingFor()
 	return s
 }

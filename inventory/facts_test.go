@@ -219,3 +219,26 @@ func TestFactsAreBest(t *testing.T) {
 		}
 	}
 }
+
+// A reload changes which namespaces' annotations count, at once.
+func TestTrustIsReplaced(t *testing.T) {
+	s := NewStore(Options{MemTotal: 1 << 30, TrustedNamespaces: []string{"default"}})
+	s.Apply(podOf(bestEffortParent, "default", map[string]string{PriorityAnnotation: "100"}))
+	priority := func() Value[int32] {
+		p, _ := s.Snapshot().Pod(dashedUID)
+		return p.Priority
+	}
+	if got := priority(); got.Value != 100 {
+		t.Fatalf("%+v", got)
+	}
+	before := s.Snapshot()
+	if s.Trust([]string{"default"}); s.Snapshot() != before {
+		t.Error("the same namespaces made a new snapshot")
+	}
+	if s.Trust([]string{"other"}); priority().Source != FromDefault {
+		t.Errorf("not trusted any more: %+v", priority())
+	}
+	if s.Trust([]string{"other", "default"}); priority().Value != 100 {
+		t.Errorf("trusted again: %+v", priority())
+	}
+}

@@ -75,6 +75,7 @@ func (a *app) daemon(ctx context.Context, withProxy, withEvict bool) error {
 		return a.passThrough(ctx, cfg, err, log)
 	}
 	warnOf(cfg, log)
+	a.lowerOOMScore(log)
 	lv := newLive(cfg)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

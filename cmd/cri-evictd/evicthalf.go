@@ -130,7 +130,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 			log.WithError(err).Error("the admin service ended")
 		}
 	})
-	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, syncer, log) })
+	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, syncer, engine.NotAdmitted, log) })
 	wg.Go(func() {
 		for range client.Ready(rest) {
 			syncer.MarkDirty()

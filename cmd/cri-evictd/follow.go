@@ -17,15 +17,19 @@ const (
 )
 
 // followProxy feeds the inventory with what passes through the proxy, until ctx
-// ends. A proxy that is not there is no fault of the evictor's: the lists and
-// the cgroup tree go on telling.
-func followProxy(ctx context.Context, socket string, syncer *inventory.Syncer, log logrus.FieldLogger) {
+// ends, and tells refused of new pods that were not admitted. A proxy that is
+// not there is no fault of the evictor's: the lists and the cgroup tree go on
+// telling.
+func followProxy(ctx context.Context, socket string, syncer *inventory.Syncer, refused func(pod inventory.Ref, condition string), log logrus.FieldLogger) {
 	wait, said := followFirst, false
 	for {
 		err := proxy.Subscribe(ctx, socket, func(e proxy.Event) {
 			if e.Type == proxy.EventHello {
 				log.WithField("proxySocket", socket).Info("following the proxy's events")
 				wait, said = followFirst, false
+			}
+			if e.Type == proxy.EventAdmissionRefused && e.Pod != nil {
+				refused(inventory.Ref{Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: e.Pod.UID}, e.Condition)
 			}
 			if in, ok := inventoryEvent(e); ok {
 				syncer.Take(in)

@@ -88,7 +88,9 @@ func TestFollowProxyReconnects(t *testing.T) {
 	syncer := inventory.NewSyncer(store, noRuntime{}, noTree{}, time.Now, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); followProxy(ctx, n.path("proxy.sock"), syncer, log) }()
+	asked := make(chan string, 10)
+	refused := func(pod inventory.Ref, condition string) { asked <- pod.String() + " " + pod.UID + " " + condition }
+	go func() { defer close(done); followProxy(ctx, n.path("proxy.sock"), syncer, refused, log) }()
 	eventually(t, "its absence is said", func() bool { return len(hook.AllEntries()) == 1 })
 
 	for round := range 2 {
@@ -101,12 +103,17 @@ func TestFollowProxyReconnects(t *testing.T) {
 			enc := json.NewEncoder(w)
 			_ = enc.Encode(proxy.Event{Type: proxy.EventHello})
 			_ = enc.Encode(proxy.Event{Type: proxy.EventSandboxStarted, Time: time.Now(), SandboxID: uid, Pod: &proxy.PodRef{UID: uid}})
+			_ = enc.Encode(proxy.Event{Type: proxy.EventAdmissionRefused, Condition: proxy.MemoryPressure, Pod: &proxy.PodRef{Namespace: "n", Name: "p", UID: uid}})
+			_ = enc.Encode(proxy.Event{Type: proxy.EventAdmissionRefused, Condition: proxy.MemoryPressure})
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 		})}
 		served := make(chan struct{})
 		go func() { defer close(served); _ = server.Serve(l) }()
 		eventually(t, "the pod is known", func() bool { _, ok := store.Snapshot().Pod(uid); return ok })
+		if got := <-asked; got != "n/p "+uid+" MemoryPressure" {
+			t.Errorf("refused %q", got)
+		}
 		_ = server.Close()
 		<-served
 	}

@@ -110,7 +110,7 @@ func TestEventOverflowLeadsToANewList(t *testing.T) {
 	store := inventory.NewStore(inventory.Options{MemTotal: 1 << 30})
 	syncer := inventory.NewSyncer(store, inventory.CRIRuntime{Lister: own}, noTree{}, time.Now, log)
 	wg.Go(func() { syncer.Run(ctx) })
-	wg.Go(func() { followProxy(ctx, n.path("relay.sock"), syncer, log) })
+	wg.Go(func() { followProxy(ctx, n.path("relay.sock"), syncer, func(inventory.Ref, string) {}, log) })
 	run("first")
 	eventually(t, "events are followed", func() bool {
 		_, a := store.Snapshot().Pod("gone")

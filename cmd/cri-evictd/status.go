@@ -49,6 +49,9 @@ func printStatus(out io.Writer, s *admin.Status) {
 	table(out, func(w io.Writer) {
 		row := func(key, format string, args ...any) { fmt.Fprintf(w, "%s:\t%s\n", key, fmt.Sprintf(format, args...)) }
 		row("cri-evictd", "%s, pid %d, mode %s, started %s", s.Version, s.PID, e.Mode, ago(e.Started))
+		if !e.PausedUntil.IsZero() {
+			row("paused", "nothing is evicted until %s", e.PausedUntil.Format(time.RFC3339))
+		}
 		row("memory.available", "%s of %s (%s): %s", bytesText(m.Available), bytesText(m.Capacity), m.From, state)
 		row("  kernel / kubelet", "%s / %s", bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet))
 		row("  threshold / floor", "%s / %s", bytesText(m.Threshold), bytesText(m.Floor))
@@ -57,6 +60,9 @@ func printStatus(out io.Writer, s *admin.Status) {
 			row("  wake-ups", "%s", wakeupsText(e.Wakeups))
 		}
 		row("pods", "%d known, %d held", e.Pods, e.Held)
+		for _, n := range e.NotAdmitted {
+			row("not admitted", "%s (uid %s) under %s, asked %d times, last %s", n.Pod, n.Pod.UID, n.Condition, n.Times, ago(n.Last))
+		}
 		if p.Reachable {
 			row("proxy", "%s -> %s (%s, %s), %d calls, %d refused, %d decorated", p.Listen, p.Upstream, p.UpstreamState, p.Runtime, p.Calls, p.Refused, p.Decorated)
 		} else {
