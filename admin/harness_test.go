@@ -39,6 +39,16 @@ type fixed struct {
 	explain eviction.Explanation
 	held    []holds.Record
 	armed   atomic.Bool
+	pauses  []time.Duration
+}
+
+// Pause ends d after the moment.
+func (f *fixed) Pause(d time.Duration) time.Time {
+	f.pauses = append(f.pauses, d)
+	if d == 0 {
+		return time.Time{}
+	}
+	return moment.Add(d)
 }
 
 func (f *fixed) Arm() bool { return f.armed.CompareAndSwap(false, true) }

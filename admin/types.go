@@ -22,7 +22,7 @@ type Status struct {
 	// eviction.degraded.
 	Problems []string `json:"problems"`
 	// Config is the configuration in force.
-	Config ConfigStatus `json:"configuration"`
+	Config ConfigStatus `json:"configuration,omitzero"`
 }
 
 // ConfigStatus is the configuration in force.

@@ -82,7 +82,7 @@ func TestKubeletReservations(t *testing.T) {
 		{name: "negative", text: kind + "kubeReserved: {memory: -1Gi}\n", err: `kubeReserved[memory]: "-1Gi": must not be negative`},
 		{name: "nonsense", text: kind + "systemReserved: {memory: lots}\n", err: `systemReserved[memory]: "lots"`},
 		{name: "soft nonsense", text: kind + "evictionSoft: {memory.available: lots}\n", err: `evictionSoft["memory.available"]: "lots"`},
-		{name: "several", text: kind + "systemReserved: {memory: x}\nkubeReserved: {memory: y}\n", err: `kubeReserved[memory]: "y"`},
+		{name: "several", text: kind + "systemReserved: {memory: x}\nkubeReserved: {memory: z}\n", err: `kubeReserved[memory]: "z"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k, err := ReadKubelet(file(t, tt.text))

@@ -189,7 +189,7 @@ protectedPodLabels: {app: db}
 trustedNamespaces: [a, b]
 holdMaximum: 2h
 decorateStatus: false
-killBudget: 3
+nodeName: node-1
 `)
 	if c.Mode != Observe || c.Listen.Path != "/l.sock" || c.RuntimeEndpoint.Path != "/r.sock" || c.AdminSocket.Path != "/a.sock" ||
 		c.ProxySocket.Path != "/r/proxy.sock" || c.StateDir != "/s" || c.RunDir != "/r" || c.KubeletRootDir != "/k" || c.KubeletConfig != "/k/config.yaml" ||
@@ -198,7 +198,7 @@ killBudget: 3
 		c.ProtectedPodLabels["app"] != "db" || len(c.TrustedNamespaces) != 2 || c.HoldMaximum != 2*time.Hour || c.DecorateStatus {
 		t.Errorf("%s", dump(c))
 	}
-	if len(c.WithoutEffect) != 1 || c.WithoutEffect[0] != "killBudget" {
+	if len(c.WithoutEffect) != 1 || c.WithoutEffect[0] != "nodeName" {
 		t.Errorf("without effect: %v", c.WithoutEffect)
 	}
 }

@@ -16,12 +16,7 @@ func Stopping(log logrus.FieldLogger) { notify(log, daemon.SdNotifyStopping) }
 // Reloading tells the service manager that the configuration is being read anew;
 // Ready ends that.
 func Reloading(log logrus.FieldLogger) {
-	usec, err := daemon.SdNotifyMonotonicUsec()
-	if err != nil {
-		log.WithError(err).Warn("the service manager could not be told of the reload")
-		return
-	}
-	notify(log, daemon.SdNotifyReloading+"\n"+usec)
+	notify(log, daemon.SdNotifyReloading+"\n"+daemon.SdNotifyMonotonicUsec())
 }
 
 func notify(log logrus.FieldLogger, state string) {

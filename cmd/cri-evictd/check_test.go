@@ -115,9 +115,9 @@ func TestCheckWarnings(t *testing.T) {
 		code               int
 		level, what, wants string
 	}{
-		{"killBudget: 5\n", exitOK, levelWarning, "configuration", "killBudget is valid but this version does not act on it yet"},
-		{"evictionHard: {memory.available: \"0%\"}\n", exitOK, levelWarning, "memory.available", "turned off: nothing is evicted"},
-		{"evictionHard: {memory.available: 15500Mi}\n", exitOK, levelWarning, "memory.available", "the threshold is met now: serving will evict"},
+		{"nodeName: x\n", exitOK, levelWarning, "configuration", "nodeName is valid but this version does not act on it yet"},
+		{"evictionHard: {memory.available: \"0%\"}\n", exitOK, levelWarning, "memory.available", "turned off: it evicts nothing"},
+		{"evictionHard: {memory.available: 15500Mi}\n", exitOK, levelWarning, "memory.available", "the threshold is met now (14668Mi available)"},
 		{"evictionHard: {memory.available: 17Gi}\n", exitProblem, levelError, "memory.available", "the threshold 17Gi is not below the capacity"},
 		{"evictionHard: {memory.available: 100Mi}\n", exitOK, levelWarning, "memory.available", "is below 1.5 x min_free_kbytes + 256Mi"},
 		{"", exitOK, levelOK, "kubelet", "kubeletConfig is not set"},

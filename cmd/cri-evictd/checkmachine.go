@@ -37,25 +37,10 @@ func (a *app) checkMachine(f *findings, cfg config.Config) {
 	}
 	checkPods(f, m)
 	res := resolve(cfg, m)
-	r := res.set.Rules
-	kernel, kubelet := m.info.KernelAvailable(), m.info.KubeletAvailable()
-	f.add(levelOK, "memory", "capacity %s, available %s by the kernel, %s by kubelet's formula, min_free %s, swap %s",
-		bytesText(m.info.MemTotal), bytesText(kernel), bytesText(kubelet), bytesText(m.minFree), bytesText(m.info.SwapTotal))
-	if r.Amount == 0 {
-		f.add(levelWarning, "memory.available", "turned off: nothing is evicted")
-		return
-	}
-	f.add(levelOK, "memory.available", "threshold %s (%s), floor %s, reading %s", bytesText(r.Amount),
-		res.memoryFrom, bytesText(r.Floor), r.From)
-	if r.Amount >= m.info.MemTotal {
-		f.add(levelError, "memory.available", "the threshold %s is not below the capacity %s", bytesText(r.Amount), bytesText(m.info.MemTotal))
-	} else if eviction.Met(reading(r.From, kernel, kubelet, m.minFree), r.Amount) {
-		f.add(levelWarning, "memory.available", "the threshold is met now: serving will evict")
-	}
-	if need := m.minFree + m.minFree/2 + 256<<20; r.Amount < need {
-		f.add(levelWarning, "memory.available", "the threshold %s is below 1.5 x min_free_kbytes + 256Mi = %s: the kernel reclaims and stalls before it is reached", bytesText(r.Amount), bytesText(need))
-	}
+	checkThresholds(f, m, &res)
 	checkKubelet(f, cfg, m, &res)
+	h := res.headroom(m)
+	h.report(f)
 }
 
 // reading is the amount the threshold is compared with (design §7); verified
@@ -79,6 +64,11 @@ func checkKubelet(f *findings, cfg config.Config, m *machine, res *resolved) {
 	if res.kubeletErr != nil {
 		f.add(levelError, "kubelet", "%v", res.kubeletErr)
 		return
+	}
+	if soft := res.kubelet.SoftMemory; !soft.Off {
+		if theirs := soft.Resolve(m.info.MemTotal); theirs > r.Amount {
+			f.add(levelWarning, "kubelet", "its soft memory.available %s is above our threshold %s: kubelet evicts as well, and holds nothing", bytesText(theirs), bytesText(r.Amount))
+		}
 	}
 	t := res.kubelet.HardMemory
 	if t.Off {

@@ -47,7 +47,7 @@ func TestExpiringHolds(t *testing.T) {
 	reader := holds.OpenReader(n.path("run"))
 	defer func() { _ = reader.Close() }()
 	now := decided
-	h := expiringHolds{Reader: reader, maximum: time.Hour, now: func() time.Time { return now }}
+	h := expiringHolds{Reader: reader, maximum: func() time.Duration { return time.Hour }, now: func() time.Time { return now }}
 	for _, tt := range []struct {
 		after time.Duration
 		held  bool

@@ -18,7 +18,8 @@ type resolved struct {
 	kubelet    *config.Kubelet
 	kubeletErr error
 	// podsLimit is what all pods together may use, in bytes; 0 without a limit.
-	podsLimit uint64
+	// podsUsed is what they use of it without page cache, podsAvailable the rest.
+	podsLimit, podsUsed, podsAvailable uint64
 	// memoryFrom and allocatableFrom say in words where the hard thresholds
 	// come from.
 	memoryFrom, allocatableFrom string
@@ -29,7 +30,9 @@ type resolved struct {
 // resolve turns the configuration into amounts. Nothing it cannot find out keeps
 // it from a result.
 func resolve(cfg config.Config, m *machine) resolved {
-	r := resolved{podsLimit: m.podsLimit()}
+	var r resolved
+	r.podsLimit, r.podsUsed = m.pods()
+	r.podsAvailable = less(r.podsLimit, r.podsUsed)
 	if cfg.KubeletConfig != "" {
 		if k, err := config.ReadKubelet(cfg.KubeletConfig); err != nil {
 			r.kubeletErr = err
@@ -179,6 +182,9 @@ func (r *resolved) announce(log logrus.FieldLogger, m *machine) {
 	}
 }
 
-// podsLimit is what all pods together may use, in bytes; 0 without a limit, and
-// while there is no cgroup of pods.
-func (m *machine) podsLimit() uint64 { return 0 }
+// pods reads what all pods together may use and do use, in bytes: 0 without a
+// limit, and while there is no cgroup of pods. Page cache on the LRU lists is
+// not counted: the kernel takes it back before it fails an allocation.
+func (m *machine) pods() (limit, used uint64) {
+	return 0, 0
+}
