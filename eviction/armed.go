@@ -91,7 +91,9 @@ func (e *Engine) saveArmed() {
 func (e *Engine) unarmed() []Signal {
 	var out []Signal
 	for _, s := range armable() {
-		if r := e.settings().rulesOf(s); r.Amount > 0 && !e.sampler.hardOf(s).armed.armed(r) {
+		h, r := e.sampler.hardOf(s), e.settings().rulesOf(s)
+		// One that has no number yet, or none at all, is not met.
+		if r.Amount > 0 && h.latest.at.Load() != 0 && !h.armed.armed(r) {
 			out = append(out, s)
 		}
 	}
@@ -100,15 +102,15 @@ func (e *Engine) unarmed() []Signal {
 
 // Arm makes thresholds be acted on although they were met when they were
 // loaded. It reports whether that changed anything. A threshold that is not
-// below the machine's memory cannot be meant.
+// below what there is cannot be meant.
 func (e *Engine) Arm() bool {
 	changed := false
 	for _, s := range e.unarmed() {
-		amount := e.settings().rulesOf(s).Amount
-		if amount >= e.sampler.latest.capacity.Load() {
+		h, amount := e.sampler.hardOf(s), e.settings().rulesOf(s).Amount
+		if amount >= h.latest.capacity.Load() {
 			continue
 		}
-		e.sampler.hardOf(s).armed.amount.Store(amount)
+		h.armed.amount.Store(amount)
 		changed = true
 		e.log.Warn("armed by hand: " + string(s) + " is acted on from now on")
 	}

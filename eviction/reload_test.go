@@ -227,10 +227,16 @@ func TestArmingIsPerSignal(t *testing.T) {
 	armed := &fakeArmed{amounts: map[Signal]uint64{AllocatableMemoryAvailable: 2, MemoryAvailable: 3}}
 	r.armed = armed
 	e := r.build()
+	if got := e.unarmed(); len(got) != 0 {
+		t.Errorf("without a sample nothing is met: unarmed %v", got)
+	}
+	for _, h := range e.sampler.hards() {
+		h.latest.at.Store(1)
+		h.latest.capacity.Store(10)
+	}
 	if got := e.unarmed(); !slices.Equal(got, []Signal{MemoryAvailable}) {
 		t.Errorf("unarmed %v", got)
 	}
-	e.sampler.latest.capacity.Store(10)
 	if !e.Arm() || e.Arm() || len(e.unarmed()) != 0 {
 		t.Error("Arm")
 	}

@@ -138,6 +138,11 @@ func checkAllocatable(f *findings, m *machine, res *resolved) {
 	default:
 		f.add(levelOK, what, "threshold %s (%s), floor %s, of %s for all pods, available %s%s", bytesText(r.Amount), res.allocatableFrom, bytesText(r.Floor),
 			bytesText(res.podsLimit), bytesText(res.podsAvailable), andReclaim(r.MinReclaim))
+		// One that nobody wrote for this signal is nobody's error.
+		if r.Amount >= res.podsLimit && !res.allocatableWritten {
+			f.add(levelWarning, what, "the threshold %s is not below what all pods may use, %s: it is not acted on", bytesText(r.Amount), bytesText(res.podsLimit))
+			return
+		}
 		checkAmount(f, what, r.Amount, res.podsLimit, res.podsAvailable)
 	}
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
 	"github.com/cri-evictd/cri-evictd/config"
 	"github.com/cri-evictd/cri-evictd/eviction"
 )
@@ -23,6 +25,7 @@ type resolved struct {
 	// memoryFrom and allocatableFrom say in words where the hard thresholds
 	// come from.
 	memoryFrom, allocatableFrom string
+	allocatableWritten          bool
 	// warnings are thresholds that are valid and probably not meant.
 	warnings []string
 }
@@ -103,7 +106,7 @@ func (r *resolved) allocatable(cfg config.Config, m *machine) {
 	if written, ok := cfg.EvictionHard[eviction.AllocatableMemoryAvailable]; ok {
 		rules.Amount = written.Resolve(capacity)
 		rules.MinReclaim = r.reclaim(cfg, eviction.AllocatableMemoryAvailable, capacity)
-		r.allocatableFrom = written.Text
+		r.allocatableFrom, r.allocatableWritten = written.Text, true
 		if written.Off {
 			r.allocatableFrom = "turned off"
 		}
@@ -186,5 +189,19 @@ func (r *resolved) announce(log logrus.FieldLogger, m *machine) {
 // limit, and while there is no cgroup of pods. Page cache on the LRU lists is
 // not counted: the kernel takes it back before it fails an allocation.
 func (m *machine) pods() (limit, used uint64) {
-	return 0, 0
+	p, err := m.fs.OpenPodsMemory()
+	if err != nil {
+		return 0, 0
+	}
+	defer func() { _ = p.Close() }() // read only; nothing can be lost
+	limit, err = p.Limit()
+	if err != nil || limit > m.info.MemTotal {
+		limit = 0
+	}
+	usage, err := p.Usage()
+	var stat cgroupfs.MemoryStat
+	if statErr := p.Stat(&stat); err != nil || statErr != nil && !errors.Is(statErr, cgroupfs.ErrAbsent) {
+		return limit, 0
+	}
+	return limit, less(usage, stat.InactiveFile, stat.ActiveFile)
 }
