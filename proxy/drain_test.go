@@ -190,6 +190,7 @@ func TestRunTwiceIsAnError(t *testing.T) {
 }
 
 func TestCallerThatSaysNothingDoesNotHoldUpTheEnd(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil)
 	conn, err := net.Dial("unix", r.proxy.opts.Listen.Path)
 	if err != nil {

@@ -216,6 +216,7 @@ func TestHalfAStream(t *testing.T) {
 // Each fault of the fake runtime, at each method that is looked into: the caller
 // gets what it would get directly.
 func TestFaultsOfEveryLookedIntoMethod(t *testing.T) {
+	t.Parallel()
 	methods := slices.DeleteFunc(allMethods(), func(m string) bool { return classify(m) == other })
 	if len(methods) < 12 {
 		t.Fatalf("only %v", methods)

@@ -11,6 +11,7 @@ import (
 
 // Somebody cleans up the run directory: kubelet must find a runtime again.
 func TestRemovedSocketIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil)
 	path := r.proxy.opts.Listen.Path
 	if _, err := r.cri().Version(r.ctx(), &runtimeapi.VersionRequest{}); err != nil {

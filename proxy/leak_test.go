@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -26,7 +27,7 @@ func ours() (n int) {
 }
 
 func TestNothingRunsAfterTheEnd(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, func(_ *rig, o *Options) { o.DrainTimeout = time.Second }) // a call hangs
 	r.subscribeTo()
 	if _, err := r.cri().GetContainerEvents(r.ctx(), &runtimeapi.GetEventsRequest{}); err != nil {
 		t.Fatal(err)

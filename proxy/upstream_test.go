@@ -94,6 +94,7 @@ func TestBeforeTheFirstConnectionCallsWait(t *testing.T) {
 // A socket that takes connections and says nothing must not hold calls up
 // longer than the connect timeout, once the runtime was there.
 func TestSilentSocketIsUnavailable(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, nil)
 	if _, err := r.cri().Version(r.ctx(), &runtimeapi.VersionRequest{}); err != nil {
 		t.Fatal(err)
