@@ -18,7 +18,7 @@ import (
 )
 
 // proxyGCPercent is GOGC of a process that only forwards.
-const proxyGCPercent = 40
+const proxyGCPercent = 30
 
 // prepareProxyProcess fits the Go runtime to a process that only forwards. On
 // one P nothing has to wake a thread for the next step of a call: a call takes

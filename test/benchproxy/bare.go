@@ -51,7 +51,7 @@ func runBare(listen, upstream string) error {
 		runtime.GOMAXPROCS(1)
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(40)
+		debug.SetGCPercent(30)
 	}
 	conn, err := grpc.NewClient(cri.Target, cri.DialOptions(cri.Endpoint{Path: upstream}, nil)...)
 	if err != nil {

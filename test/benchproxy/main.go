@@ -199,9 +199,6 @@ func (s *setup) startMiddle(ctx context.Context, self string) error {
 	if s.o.other != "" {
 		ours["other"] = append(strings.Fields(s.o.other), "proxy")
 	}
-	if s.o.idle > 0 {
-		ours["serve"] = []string{s.o.binary, "serve"} // the whole daemon
-	}
 	for _, name := range slices.Sorted(maps.Keys(ours)) {
 		v, err := s.startDaemon(ctx, name, ours[name])
 		if err != nil {
@@ -212,21 +209,18 @@ func (s *setup) startMiddle(ctx context.Context, self string) error {
 	return nil
 }
 
-// startDaemon starts a cri-evictd with a holds directory. Where it has an
-// evictor, that one touches nothing.
+// startDaemon starts a cri-evictd with a holds directory.
 func (s *setup) startDaemon(ctx context.Context, name string, command []string) (*variant, error) {
 	socket := filepath.Join(s.dir, name)
 	config := filepath.Join(s.dir, name+".yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, `apiVersion: cri-evictd.io/v1alpha1
 kind: EvictionConfiguration
-mode: observe
 listen: unix://%s
 runtimeEndpoint: unix://%s
 runDir: %s
 proxySocket: %s
-adminSocket: %s
 stateDir: %s
-`, socket, filepath.Join(s.dir, "backend"), filepath.Join(s.dir, "run"), socket+".events", socket+".admin", s.dir), 0o600); err != nil {
+`, socket, filepath.Join(s.dir, "backend"), filepath.Join(s.dir, "run"), socket+".events", s.dir), 0o600); err != nil {
 		return nil, err
 	}
 	p, err := start(ctx, s.log, socket, append(command, "--config", config, "--log-level", "warn")...)

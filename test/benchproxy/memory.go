@@ -23,9 +23,9 @@ type memoryLoad struct {
 	bytes   int64 // of one answer
 }
 
-// measureMemory loads each process in the middle and prints its RssAnon: at
-// rest, the peak, and settleTime after the load. Bytes in flight are all
-// answers that can be under way at the same time.
+// measureMemory loads each process in the middle and prints its RssAnon: with all
+// its connections, each used once, at rest; the peak; and settleTime after the
+// load. Bytes in flight are all answers that can be under way at the same time.
 func measureMemory(ctx context.Context, w io.Writer, variants []*variant, d time.Duration) error {
 	fmt.Fprintf(w, "\nMemory of the process in the middle (RssAnon, MiB), %v of load each; raw client\n", d)
 	fmt.Fprintf(w, "%-28s %-7s %8s %10s %8s %15s %12s  %s\n", "load", "way", "before", "in flight", "peak", "(peak-before)/x", "after 10 s", "aim (proxy): base 16, 1.5 x, back")
@@ -45,11 +45,11 @@ func measureMemory(ctx context.Context, w io.Writer, variants []*variant, d time
 			if v.middle == nil {
 				continue
 			}
-			before, err := v.middle.rssAnon()
-			if err != nil {
+			if err := v.connect(ctx, load.clients); err != nil {
 				return err
 			}
-			if err := v.connect(ctx, load.clients); err != nil {
+			before, err := v.middle.rssAnon()
+			if err != nil {
 				return err
 			}
 			peak := v.middle.peak()
