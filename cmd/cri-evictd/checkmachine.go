@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,7 +20,6 @@ import (
 	"github.com/cri-evictd/cri-evictd/cgroupfs"
 	"github.com/cri-evictd/cri-evictd/config"
 	"github.com/cri-evictd/cri-evictd/cri"
-	"github.com/cri-evictd/cri-evictd/eviction"
 )
 
 // checkMachine looks at memory, thresholds and cgroups.
@@ -36,23 +34,13 @@ func (a *app) checkMachine(f *findings, cfg config.Config) {
 		f.add(levelWarning, "machine", "%s", n)
 	}
 	checkPods(f, m)
+	checkZombies(f, m)
+	checkProcesses(f, m)
 	res := resolve(cfg, m)
 	checkThresholds(f, m, &res)
 	checkKubelet(f, cfg, m, &res)
 	h := res.headroom(m)
 	h.report(f)
-}
-
-// reading is the amount the threshold is compared with (design §7); verified
-// needs both readings below it, so the larger one counts.
-func reading(from eviction.MemoryAvailableFrom, kernel, kubelet, minFree uint64) uint64 {
-	switch from {
-	case eviction.FromKernel:
-		return kernel
-	case eviction.FromKubelet:
-		return kubelet
-	}
-	return max(kernel, kubelet-min(kubelet, minFree))
 }
 
 func checkKubelet(f *findings, cfg config.Config, m *machine, res *resolved) {
@@ -196,33 +184,4 @@ func existing(dir string) string {
 		dir = filepath.Dir(dir)
 	}
 	return dir
-}
-
-// oomScoreAdjSafe: Guaranteed pods have −997; who has more is shot before them.
-const oomScoreAdjSafe = -998
-
-// checkProcesses looks whether the kernel's OOM killer would take kubelet or the
-// runtime before pods (bugs.md B32), and whether we have the rights we need.
-func (a *app) checkProcesses(f *findings) {
-	if os.Geteuid() != 0 {
-		f.add(levelWarning, "privileges", "not root: cgroups of pods cannot be killed directly")
-	}
-	dirs, err := filepath.Glob(filepath.Join(a.roots.Proc, "[0-9]*"))
-	if err != nil {
-		return
-	}
-	for _, dir := range dirs {
-		comm, err := os.ReadFile(filepath.Join(dir, "comm"))
-		name := strings.TrimSpace(string(comm))
-		if err != nil || name != "containerd" && name != "kubelet" && name != "crio" {
-			continue
-		}
-		b, err := os.ReadFile(filepath.Join(dir, "oom_score_adj"))
-		if err != nil {
-			continue
-		}
-		if adj, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && adj > oomScoreAdjSafe {
-			f.add(levelWarning, "oom_score_adj", "%s (pid %s) has %d: the kernel would kill it before Guaranteed pods; -999 is right", name, filepath.Base(dir), adj)
-		}
-	}
 }

@@ -89,6 +89,18 @@ func (n *node) write(name, text string) string {
 	return file
 }
 
+// edit writes a file of the tree, below proc or cgroup.
+func (n *node) edit(name, text string) {
+	n.t.Helper()
+	file := filepath.Join(n.tree, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 // roots are the flags that make the program read the tree.
 func (n *node) roots() []string {
 	return []string{"--path.procfs", n.tree + "/proc", "--path.cgroupfs", n.tree + "/cgroup"}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/cri-evictd/cri-evictd/config"
 	"github.com/cri-evictd/cri-evictd/eviction"
@@ -81,14 +82,14 @@ func (h *headroom) report(f *findings) {
 func checkThresholds(f *findings, m *machine, res *resolved) {
 	r := &res.set.Rules
 	kernel, kubelet := m.info.KernelAvailable(), m.info.KubeletAvailable()
-	available := reading(r.From, kernel, kubelet, m.minFree)
+	available := m.available(r.From)
 	f.add(levelOK, "memory", "capacity %s, available %s by the kernel, %s by kubelet's formula, min_free %s, swap %s",
 		bytesText(m.info.MemTotal), bytesText(kernel), bytesText(kubelet), bytesText(m.minFree), bytesText(m.info.SwapTotal))
 	if r.Amount == 0 {
 		f.add(levelWarning, "memory.available", "turned off: it evicts nothing")
 	} else {
 		f.add(levelOK, "memory.available", "threshold %s (%s), floor %s, reading %s%s", bytesText(r.Amount), res.memoryFrom, bytesText(r.Floor), r.From, andReclaim(r.MinReclaim))
-		checkAmount(f, string(eviction.MemoryAvailable), r.Amount, m.info.MemTotal, available)
+		checkAmount(f, string(eviction.MemoryAvailable), r.Amount, m.info.MemTotal, available, unarmed)
 		if need := m.minFree + m.minFree/2 + 256<<20; r.Amount < need {
 			f.add(levelWarning, "memory.available", "the threshold %s is below 1.5 x min_free_kbytes + 256Mi = %s: the kernel reclaims and stalls before it is reached", bytesText(r.Amount), bytesText(need))
 		}
@@ -100,9 +101,9 @@ func checkThresholds(f *findings, m *machine, res *resolved) {
 		if s.Signal == eviction.AllocatableMemoryAvailable {
 			capacity, now = res.podsLimit, res.podsAvailable
 		}
-		f.add(levelOK, what, "threshold %s for %s%s, grace at most %s", bytesText(s.Amount), s.Grace, andReclaim(s.MinReclaim), res.set.MaxPodGrace)
+		f.add(levelOK, what, "threshold %s for %s%s, grace at most %s", bytesText(s.Amount), s.Grace, andReclaim(s.MinReclaim), max(res.set.MaxPodGrace, leastGrace))
 		if capacity > 0 {
-			checkAmount(f, what, s.Amount, capacity, now)
+			checkAmount(f, what, s.Amount, capacity, now, fmt.Sprintf("pods above their request are evicted after %s", s.Grace))
 		}
 	}
 	for _, w := range res.warnings {
@@ -117,12 +118,19 @@ func andReclaim(n uint64) string {
 	return ", minimum reclaim " + bytesText(n)
 }
 
-// checkAmount compares a threshold with the capacity and with now.
-func checkAmount(f *findings, what string, amount, capacity, available uint64) {
+// unarmed is what becomes of a hard threshold that is new and met.
+const unarmed = "if it is new it is acted on once it was clear, or after `cri-evictd arm`"
+
+// leastGrace is the least that a soft eviction gives a pod (design §9).
+const leastGrace = 2 * time.Second
+
+// checkAmount compares a threshold with the capacity and with now; then says
+// what comes of it being met.
+func checkAmount(f *findings, what string, amount, capacity, available uint64, then string) {
 	if amount >= capacity {
 		f.add(levelError, what, "the threshold %s is not below the capacity %s", bytesText(amount), bytesText(capacity))
 	} else if eviction.Met(available, amount) {
-		f.add(levelWarning, what, "the threshold is met now (%s available): it is acted on once it was clear, or after `cri-evictd arm`", bytesText(available))
+		f.add(levelWarning, what, "the threshold is met now (%s available): %s", bytesText(available), then)
 	}
 }
 
@@ -143,7 +151,7 @@ func checkAllocatable(f *findings, m *machine, res *resolved) {
 			f.add(levelWarning, what, "the threshold %s is not below what all pods may use, %s: it is not acted on", bytesText(r.Amount), bytesText(res.podsLimit))
 			return
 		}
-		checkAmount(f, what, r.Amount, res.podsLimit, res.podsAvailable)
+		checkAmount(f, what, r.Amount, res.podsLimit, res.podsAvailable, unarmed)
 	}
 }
 
@@ -151,7 +159,7 @@ func checkAllocatable(f *findings, m *machine, res *resolved) {
 func (r *resolved) headroom(m *machine) headroom {
 	h := headroom{
 		total: m.info.MemTotal, kubelet: r.kubelet, limit: r.podsLimit, theirs: config.KubeletDefaultMemory,
-		available: reading(r.set.Rules.From, m.info.KernelAvailable(), m.info.KubeletAvailable(), m.minFree),
+		available: m.available(r.set.Rules.From),
 		pods:      r.podsUsed, threshold: r.set.Rules.Amount, floor: r.set.Rules.Floor,
 	}
 	if r.kubelet != nil {
