@@ -129,6 +129,68 @@ func TestOneKillOverBothSignals(t *testing.T) {
 	}
 }
 
+// bugs.md B17: never twice on one sample, by however many signals it is short.
+func TestOneTickIsOneDecision(t *testing.T) {
+	s, f := podsRig(t, Verified)
+	p, _ := hog(t, "a", 600*mi)
+	q, _ := hog(t, "b", 500*mi)
+	s.offer(p, q)
+	s.quiet(1, time.Second, "calm")
+	s.node.setAvailable(50 * mi)
+	f.usage = 29*gi - 50*mi
+	s.clock.advance(alarm)
+	s.tick()
+	if n := len(s.orders); n != 1 {
+		t.Errorf("%d kills by one reading", n)
+	}
+}
+
+// A threshold that is new and met is not acted on until it was clear once, each
+// signal by itself.
+func TestUnarmedAllocatable(t *testing.T) {
+	s, f := podsRig(t, Verified)
+	s.allocatable.armed.Store(false)
+	f.usage = 29*gi - 100*mi
+	p, _ := hog(t, "a", 4*gi)
+	s.offer(p)
+	s.quiet(20, alarm, "it is unarmed")
+	f.usage = 20 * gi
+	s.quiet(1, alarm, "clear")
+	f.usage = 29*gi - 100*mi
+	wantVictim(t, s.after(alarm), "a")
+}
+
+// What a soft eviction set free and has not shown yet is waited for as well.
+func TestReleasesOfOtherKillsAreExpected(t *testing.T) {
+	s, f := podsRig(t, Verified)
+	f.usage = 29*gi - 400*mi
+	s.node.setAvailable(400 * mi)
+	p, _ := hog(t, "a", 4*gi)
+	bases := [hardSignals]uint64{400 * mi, 400 * mi}
+	s.expect(gi, bases)
+	for range 100 {
+		s.offer(p)
+		s.quiet(1, 10*time.Millisecond, "1 GiB is coming back")
+	}
+	if a, b := s.latest.coming.Load(), s.allocatable.latest.coming.Load(); a != gi || b != gi {
+		t.Errorf("%d and %d are to come", a, b)
+	}
+	if got := s.bases(); got != bases {
+		t.Errorf("bases %v", got)
+	}
+	s.clock.advance(pendingFor)
+	s.quiet(1, alarm, "one sample")
+	wantVictim(t, s.after(alarm), "a")
+}
+
+// Nobody waits for the sampler: what cannot be noted is not waited for.
+func TestExpectNeverWaits(t *testing.T) {
+	s, _ := podsRig(t, Verified)
+	for range 1000 {
+		s.expect(gi, s.bases())
+	}
+}
+
 // What a dead victim will give back comes back to both signals.
 func TestPendingReleaseCountsForBothSignals(t *testing.T) {
 	s, f := podsRig(t, Verified)

@@ -34,10 +34,11 @@ type rig struct {
 	eng     *Engine
 	between func()
 
-	openPods func() (PodsMemory, error)
-	topLevel []Consumer
-	gaps     []time.Duration // between the ticks of the sampler
-	wakeups  KernelEvents
+	openPods  func() (PodsMemory, error)
+	rootCheck RootSource
+	topLevel  []Consumer
+	gaps      []time.Duration // between the ticks of the sampler
+	wakeups   KernelEvents
 }
 
 // fakeFacts says what pods asked for.
@@ -150,7 +151,7 @@ func (r *rig) build() *Engine {
 		Holds: file, Ledger: r.ledger, Armed: r.armed, Runtime: r.runtime, Cgroups: r.cgroups,
 		Thaw:    func(p string) error { r.thawed = append(r.thawed, p); return nil },
 		Meminfo: r.node, BootID: r.bootID, Clock: time.Now, Log: log, BetweenIntentAndKill: r.between,
-		Wakeups: r.wakeups, OpenPods: r.openPods, TopLevel: func() []Consumer { return r.topLevel },
+		Wakeups: r.wakeups, OpenPods: r.openPods, RootCheck: r.rootCheck, TopLevel: func() []Consumer { return r.topLevel },
 	})
 	if err != nil {
 		r.t.Fatal(err)
