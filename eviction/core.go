@@ -16,8 +16,9 @@ type Rules struct {
 	SmallGainLast bool
 	// Observe: decide and explain, never hold or kill.
 	Observe bool
-	// KillBudget is Settings.KillBudget; Sampler.use copies it.
+	// KillBudget and HardGrace are those of the Settings; Sampler.use copies them.
 	KillBudget int
+	HardGrace  time.Duration
 	// Paused: Observe because of a pause by hand (Engine.Pause).
 	Paused bool
 }

@@ -148,3 +148,28 @@ func TestUnarmedHasNoEmergency(t *testing.T) {
 	s.node.setAvailable(50 * mi)
 	s.quiet(20, alarm, "the threshold is unarmed")
 }
+
+// Where the shortage is larger than any victim, one over 1 GiB is waited for all
+// the same while it shrinks, a smaller one is not.
+func TestBigVictimOfALargeShortage(t *testing.T) {
+	for _, tt := range []struct {
+		gain uint64
+		want string
+	}{{bigVictim + mi, "nobody"}, {bigVictim, "b"}} {
+		s := newSamplerRig(t, Rules{Amount: 6 * gi, Floor: 100 * mi}, 5*gi)
+		p, c := hog(t, "a", tt.gain)
+		q, _ := hog(t, "b", tt.gain/2)
+		s.offer(p, q)
+		s.quiet(1, alarm, "one sample")
+		wantVictim(t, s.after(alarm), "a")
+		s.node.setAvailable(2 * gi) // 4 GiB are missing
+		var second *Decision
+		for range 18 {
+			c.change(func(c *fakeCgroup) { c.current -= 50 * mi })
+			if second = s.after(10 * time.Millisecond); second != nil {
+				break
+			}
+		}
+		wantVictim(t, second, tt.want)
+	}
+}

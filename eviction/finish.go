@@ -32,7 +32,7 @@ func (e *Engine) finish(ctx context.Context, d *Decision, outcome string) {
 	var stopped atomic.Bool
 	stopDone := make(chan error, 1)
 	go func() {
-		stopDone <- e.stopUntilDone(stopCtx, d.ID, pod.UID, pod.containers, pod.sandboxes, &stopped, log)
+		stopDone <- e.stopUntilDone(stopCtx, d.ID, pod.UID, pod.containers, pod.sandboxes, d.Grace, &stopped, log)
 	}()
 
 	ok, tries := verify(ctx, d, e.clock, stopped.Load)
@@ -128,11 +128,12 @@ func quantity(b uint64) string {
 // stopUntilDone stops the pod through CRI, with back-off, until it succeeds or
 // ctx ends or the hold is released. What came up in the meantime, such as a container whose creation
 // was under way, is included in every try.
-func (e *Engine) stopUntilDone(ctx context.Context, id uint64, uid string, containers, sandboxes []string, stopped *atomic.Bool, log logrus.FieldLogger) error {
+func (e *Engine) stopUntilDone(ctx context.Context, id uint64, uid string, containers, sandboxes []string, grace time.Duration, stopped *atomic.Bool, log logrus.FieldLogger) error {
 	retry := killRetryFirst
 	for try := 1; ; try++ {
 		c, b := e.alive(uid, containers, sandboxes)
-		err := stopPod(ctx, e.runtime, c, b, 0)
+		err := stopPod(ctx, e.runtime, c, b, int64((grace+time.Second-1)/time.Second))
+		grace = 0 // it had its time
 		if err == nil {
 			stopped.Store(true)
 			e.noteStopped(c, b)

@@ -72,7 +72,7 @@ func (s *Sampler) over(d *Decision, now time.Time) bool {
 		s.watch(d, now.Sub(time.Unix(0, d.kill.intentAt.Load())))
 	}
 	d.kill.shrinks(d.pod(), now)
-	if now.Sub(d.kill.lastFall) > notFalling {
+	if now.Sub(d.kill.lastFall) > notFalling+d.Grace {
 		// It goes on dying in the slow half; the node cannot wait for it.
 		s.hardOf(d.Signal).breaker.over(d.At)
 		return true

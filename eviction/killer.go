@@ -38,7 +38,7 @@ func (k *killer) carryOut(d *Decision) {
 		k.between()
 	}
 	pod := d.pod()
-	if pod.NoDirect == "" {
+	if pod.NoDirect == "" && d.Grace == 0 {
 		for _, c := range pod.cgroups {
 			n, err := c.Kill()
 			d.kill.signalled.Add(int64(max(n, 0)))
@@ -148,7 +148,7 @@ func (k *killer) takeOver(stuck <-chan *Decision) {
 			continue
 		}
 		pod := d.pod()
-		if pod.NoDirect == "" {
+		if pod.NoDirect == "" && d.Grace == 0 {
 			for _, c := range pod.cgroups {
 				n, err := c.KillByPidfd()
 				d.kill.signalled.Add(int64(max(n, 0)))

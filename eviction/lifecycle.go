@@ -164,7 +164,7 @@ func (e *Engine) enforce(ctx context.Context) {
 			log := e.log.WithFields(logrus.Fields{"decision": r.ID, "pod": p.String(), "uid": r.UID})
 			log.Warn("a held pod is not stopped in the runtime: stopping it")
 			var stopped atomic.Bool
-			if err := e.stopUntilDone(ctx, r.ID, r.UID, nil, nil, &stopped, log); err != nil && ctx.Err() == nil {
+			if err := e.stopUntilDone(ctx, r.ID, r.UID, nil, nil, 0, &stopped, log); err != nil && ctx.Err() == nil {
 				log.WithError(err).Warn("a held pod could not be stopped")
 			}
 			e.mu.Lock()

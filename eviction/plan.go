@@ -157,6 +157,9 @@ type Decision struct {
 	// Outside: all pods that could be taken would together not give back what is
 	// missing.
 	Outside bool
+	// Grace is what the victim gets to end by itself (hardMemoryGrace); 0: its
+	// cgroup is killed at once.
+	Grace time.Duration
 
 	// bases are what was available by each hard signal at the decision, in bytes.
 	bases [hardSignals]uint64

@@ -80,6 +80,7 @@ func newSampler(mem MeminfoSource, scan ScanSource, minFree uint64, clock func()
 func (s *Sampler) use(set *Settings) {
 	memory, allocatable := set.Rules, set.Allocatable
 	memory.KillBudget, allocatable.KillBudget = set.KillBudget, set.KillBudget
+	memory.HardGrace, allocatable.HardGrace = set.HardGrace, set.HardGrace
 	s.rules.Store(&memory)
 	s.allocatable.rules.Store(&allocatable)
 }
@@ -267,6 +268,11 @@ func (s *Sampler) decide(h *hard, m *MemorySample, st *step, rules *Rules) {
 	}
 	d.Signal, d.At, d.Victim, d.Sample, d.Verdict, d.Rules, d.EarlyBand = h.signal, m.At, victim, *m, *v, *rules, earlyBand
 	d.Outside, d.bases = outside, s.bases()
+	// Below half the threshold nobody gets time, and who is being stopped softly
+	// had it.
+	if !v.Half && !d.Candidates[victim].Evicting {
+		d.Grace = rules.HardGrace
+	}
 	d.Rules.Observe = observe
 	if observe {
 		h.observedAt = m.At

@@ -88,6 +88,7 @@ func (v *verifier) pause(now time.Time) time.Duration {
 func verify(ctx context.Context, d *Decision, clock func() time.Time, stopped func() bool) (ok bool, tries int) {
 	pod := d.pod()
 	v := newVerifier(clock())
+	v.retryAt = v.retryAt.Add(d.Grace) // the first direct kill is the escalation
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
