@@ -149,7 +149,7 @@ func TestOneTickIsOneDecision(t *testing.T) {
 // signal by itself.
 func TestUnarmedAllocatable(t *testing.T) {
 	s, f := podsRig(t, Verified)
-	s.allocatable.armed.Store(false)
+	s.allocatable.armed.always.Store(false)
 	f.usage = 29*gi - 100*mi
 	p, _ := hog(t, "a", 4*gi)
 	s.offer(p)
