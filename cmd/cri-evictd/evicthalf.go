@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -103,11 +104,13 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 	if err != nil {
 		return err
 	}
+	var podsLimit atomic.Uint64
 	detach, err := lv.attach(func(cfg config.Config) error {
 		r := resolve(cfg, m)
 		if err := engine.Reload(r.set); err != nil {
 			return err
 		}
+		podsLimit.Store(r.podsLimit)
 		r.announce(log, m)
 		return nil
 	})
@@ -129,6 +132,13 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		if err := server.Serve(rest, sock); err != nil {
 			log.WithError(err).Error("the admin service ended")
 		}
+	})
+	wg.Go(func() {
+		m.followLimit(rest, podsLimit.Load, func() {
+			if err := lv.again(); err != nil {
+				log.WithError(err).Error("the pods' limit changed and thresholds in percent of it could not follow")
+			}
+		})
 	})
 	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, syncer, engine.NotAdmitted, log) })
 	wg.Go(func() {

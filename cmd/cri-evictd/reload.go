@@ -92,6 +92,17 @@ func (l *live) reload(load func() (config.Config, error)) error {
 	return nil
 }
 
+// again applies what is in force once more, because the machine changed.
+func (l *live) again() error {
+	l.change.Lock()
+	defer l.change.Unlock()
+	var errs []error
+	for _, t := range l.takers {
+		errs = append(errs, t.apply(l.config()))
+	}
+	return errors.Join(errs...)
+}
+
 // status is for the admin service.
 func (l *live) status() admin.ConfigStatus {
 	l.mu.Lock()

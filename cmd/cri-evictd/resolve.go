@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -132,6 +134,27 @@ func (r *resolved) allocatable(cfg config.Config, m *machine) {
 func (r *resolved) reclaim(cfg config.Config, s eviction.Signal, capacity uint64) uint64 {
 	t := cfg.EvictionMinimumReclaim[s]
 	return t.Resolve(capacity)
+}
+
+// limitEvery is how often the pods' limit is looked at.
+const limitEvery = 10 * time.Second
+
+// followLimit calls changed whenever the pods' limit is another one than limit
+// says, until ctx ends: kubelet makes and changes it while we run, and
+// percentages are of it.
+func (m *machine) followLimit(ctx context.Context, limit func() uint64, changed func()) {
+	tick := time.NewTicker(limitEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if now, _ := m.pods(); now != limit() {
+			changed()
+		}
+	}
 }
 
 // podsCapacity is what a percentage of allocatableMemory.available is one of.

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/cri-evictd/cri-evictd/config"
 	"github.com/cri-evictd/cri-evictd/eviction"
 	"github.com/cri-evictd/cri-evictd/internal/fakecri"
 )
@@ -156,4 +161,65 @@ func TestCheckOfSoftThresholds(t *testing.T) {
 	kubelet := n.write("kubelet.yaml", "kind: KubeletConfiguration\nevictionSoft: {memory.available: 1Gi}\n")
 	_, fs = n.check(n.config("kubeletConfig: " + kubelet + "\n"))
 	expect(t, n, fs, levelWarning, "kubelet", "its soft memory.available 1Gi is above our threshold 500Mi: kubelet evicts as well")
+}
+
+// kubelet makes the pods' cgroup after we started, and limits it anew when its
+// reservations change: percentages follow.
+func TestPercentagesFollowThePodsLimit(t *testing.T) {
+	n := newNode(t, v2Tree, fakecri.Options{})
+	m := machineOf(t, n)
+	var limit atomic.Uint64
+	limit.Store(12 * gib) // the tree's
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := 0
+		go m.followLimit(ctx, limit.Load, func() {
+			calls++
+			now, _ := m.pods()
+			limit.Store(now)
+		})
+		step := func(text string, want int) {
+			t.Helper()
+			n.edit("cgroup/kubepods.slice/memory.max", text+"\n")
+			time.Sleep(3 * limitEvery)
+			synctest.Wait()
+			if calls != want {
+				t.Errorf("%s: %d changes, want %d", text, calls, want)
+			}
+		}
+		step(fmt.Sprint(12*gib), 0)
+		step(fmt.Sprint(10*gib), 1)
+		step("max", 2)
+		step(fmt.Sprint(10*gib), 3)
+		cancel()
+		synctest.Wait()
+	})
+	if r := resolve(configOf(t, "evictionHard: {memory.available: \"5%\"}\n"), m); r.set.Allocatable.Amount != 512*mib {
+		t.Errorf("%d", r.set.Allocatable.Amount)
+	}
+}
+
+// What is applied again goes to every half.
+func TestAgain(t *testing.T) {
+	l := newLive(configOf(t, ""))
+	calls := 0
+	for range 2 {
+		if _, err := l.attach(func(config.Config) error { calls++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuse := errors.New("no")
+	ready := false
+	if _, err := l.attach(func(config.Config) error {
+		if ready {
+			return refuse
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ready, calls = true, 0
+	if err := l.again(); !errors.Is(err, refuse) || calls != 2 {
+		t.Errorf("%v, %d calls", err, calls)
+	}
 }
