@@ -31,6 +31,9 @@ type State struct {
 	NotAdmitted []NotAdmitted `json:"notAdmitted,omitempty"`
 	// Waiting says why no pod is taken although the threshold is met.
 	Waiting string `json:"waiting,omitempty"`
+	// Soft are the soft thresholds, Conditions what the proxy admits pods by.
+	Soft       []SoftNow     `json:"soft,omitempty"`
+	Conditions ConditionsNow `json:"conditions"`
 }
 
 // MemoryNow is the last sample.
@@ -79,6 +82,7 @@ func (e *Engine) State() State {
 	}
 	s.NotAdmitted = e.waitingNow()
 	s.Waiting = e.waitingFor()
+	s.Soft, s.Conditions = e.softNow(), e.conditionsNow()
 	return s
 }
 
@@ -150,6 +154,7 @@ func (e *Engine) signalNow(h *hard, r *Rules, minFree uint64) MemoryNow {
 type Explanation struct {
 	Mode       string            `json:"mode"`
 	Memory     MemoryNow         `json:"memory"`
+	Soft       []SoftNow         `json:"soft,omitempty"`
 	Candidates []CandidateReport `json:"candidates"`
 	// Next is the pod that would be evicted if the threshold were met now.
 	Next *inventory.Ref `json:"next,omitempty"`
@@ -162,6 +167,7 @@ type Explanation struct {
 // Explain measures every pod now and ranks them.
 func (e *Engine) Explain(decisions int) Explanation {
 	x := Explanation{Mode: mode(e.settings().Rules), Memory: e.memoryNow(), Decisions: e.history.newest(decisions), Holds: e.holds.Records()}
+	x.Soft = e.softNow()
 	plan := e.sampler.plan.Load()
 	if plan == nil {
 		x.NoNext = NoPods.String()
@@ -188,7 +194,7 @@ func (e *Engine) Explain(decisions int) Explanation {
 // report describes a decision with all its inputs.
 func (e *Engine) report(d *Decision, outcome string) *Report {
 	r := &Report{
-		ID: d.ID, Time: d.At.UTC(), Signal: d.Signal, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d),
+		ID: d.ID, Time: d.At.UTC(), Signal: d.Signal, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d), Soft: d.soft,
 		Memory: memoryReport(&d.Sample, &d.Verdict, &d.Rules),
 	}
 	victim := d.pod().Ref
