@@ -18,7 +18,7 @@ func TestClientDecodesWhatTheServerSays(t *testing.T) {
 	f := newFixed()
 	c := client(serve(t, f, goodProxy))
 	s, err := c.Status(t.Context())
-	if err != nil || s.Version != "v1" || s.PID != 42 || !reflect.DeepEqual(s.Engine, f.state) || s.Proxy != goodProxy(t.Context()) {
+	if err != nil || s.Version != "v1" || s.PID != 42 || !reflect.DeepEqual(s.Engine, f.state) || !reflect.DeepEqual(s.Proxy, goodProxy(t.Context())) {
 		t.Errorf("%+v %v", s, err)
 	}
 	x, err := c.Explain(t.Context(), "default/hog")

@@ -38,6 +38,7 @@ type fixed struct {
 	state   eviction.State
 	explain eviction.Explanation
 	held    []holds.Record
+	counts  eviction.Counts
 	armed   atomic.Bool
 	pauses  []time.Duration
 }
@@ -54,6 +55,8 @@ func (f *fixed) Pause(d time.Duration) time.Time {
 func (f *fixed) Arm() bool { return f.armed.CompareAndSwap(false, true) }
 
 func (f *fixed) State() eviction.State { return f.state }
+
+func (f *fixed) Counts() eviction.Counts { return f.counts }
 
 func (f *fixed) Explain(decisions int) eviction.Explanation {
 	x := f.explain
@@ -105,10 +108,13 @@ func newFixed() *fixed {
 	return &fixed{
 		state: eviction.State{
 			Mode: "enforce", Started: moment, Memory: now, Pods: 2, Held: 1, Inventory: inventory.SyncState{Listed: true, ListedAt: moment},
-			Decisions: 2, LastDecision: &report,
+			Decisions: 2, LastDecision: &report, Degraded: []string{"sampler: SCHED_FIFO refused"},
+			Wakeups: []eviction.WakeupState{{Source: "pressure", InUse: true, Detail: "some 150ms of 1s", Woken: 12}, {Source: "usage"}},
+			Signals: signalsNow(), Sources: sourcesNow(), HoldStates: map[string]int{"intent": 1, "killed": 2},
 		},
+		counts: countsNow(),
 		explain: eviction.Explanation{
-			Mode: "enforce", Memory: now, Candidates: []eviction.CandidateReport{candidate(meek, 1)}, Next: &meek, Decisions: []eviction.Report{report, old},
+			Mode: "enforce", Memory: now, Signals: signalsNow(), Candidates: []eviction.CandidateReport{candidate(meek, 1)}, Next: &meek, Decisions: []eviction.Report{report, old},
 		},
 		held: []holds.Record{{
 			ID: 7, State: holds.Killed, UID: hog.UID, Namespace: hog.Namespace, Name: hog.Name, SandboxID: "s1", Cgroup: "/kubepods/burstable/pod" + hog.UID,
@@ -137,7 +143,14 @@ func quiet() *logrus.Logger {
 func goodProxy(context.Context) ProxyStatus {
 	return ProxyStatus{
 		Reachable: true, Listen: "unix:///run/cri-evictd/cri.sock", Upstream: "unix:///run/containerd/containerd.sock", UpstreamState: "READY",
-		Runtime: "containerd v2.4.2", Calls: 4711, Refused: 3, Decorated: 2, EventsDropped: 1,
+		Runtime: "containerd v2.4.2", Calls: 4711, InFlight: 5, Refused: 3, HeldMeanwhile: 1, Decorated: 2, Undecodable: 6, EventsDropped: 1,
+		Methods: []MethodCount{
+			{Method: "/runtime.v1.RuntimeService/Version", Code: "OK", Count: 4000},
+			{Method: "/runtime.v1.RuntimeService/RunPodSandbox", Code: "ResourceExhausted", Count: 3},
+			{Method: "/runtime.v1alpha2.ImageService/PullImage", Code: "Code(4711)", Count: 700},
+			{Method: "/some.caller/Invented", Code: "Unimplemented", Count: 7},
+			{Method: "Invented too", Code: "Unimplemented", Count: 1},
+		},
 	}
 }
 
@@ -149,7 +162,7 @@ func serve(t *testing.T, e Engine, proxy func(context.Context) ProxyStatus) stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewServer(Options{Version: "v1", PID: 42, Engine: e, Proxy: proxy, Log: quiet()})
+	s := NewServer(Options{Version: "v1", PID: 42, Engine: e, Proxy: proxy, Log: quiet(), Clock: func() time.Time { return moment }})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, l) }()

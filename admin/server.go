@@ -26,6 +26,7 @@ type Engine interface {
 	Arm() bool
 	// Pause evicts nothing for d; 0 ends that. It returns until when.
 	Pause(d time.Duration) time.Time
+	Counts() eviction.Counts
 }
 
 // Options wire a Server.
@@ -37,7 +38,11 @@ type Options struct {
 	Proxy func(ctx context.Context) ProxyStatus
 	// Config reports on the configuration in force; nil for none.
 	Config func() ConfigStatus
-	Log    logrus.FieldLogger
+	// Metrics says where metrics are served; nil: nowhere.
+	Metrics func() MetricsStatus
+	// Clock is time.Now when nil.
+	Clock func() time.Time
+	Log   logrus.FieldLogger
 }
 
 // Server answers the command line.
@@ -46,7 +51,15 @@ type Server struct {
 }
 
 // NewServer returns a Server.
-func NewServer(opt Options) *Server { return &Server{opt: opt} }
+func NewServer(opt Options) *Server {
+	if opt.Clock == nil {
+		opt.Clock = time.Now
+	}
+	if opt.Metrics == nil {
+		opt.Metrics = func() MetricsStatus { return MetricsStatus{} }
+	}
+	return &Server{opt: opt}
+}
 
 // proxyPatience bounds the question to the proxy, so that status answers within
 // the 2 s of design §12.
@@ -63,6 +76,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.answer(w, ArmResult{Changed: s.opt.Engine.Arm()})
 	})
 	mux.HandleFunc("POST /v1/pause", s.pause)
+	handleHealth(mux, s.opt.Engine, s.opt.Clock)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 	stopped := make(chan struct{})
 	go func() {
@@ -88,11 +102,14 @@ func (s *Server) answer(w http.ResponseWriter, v any) {
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), proxyPatience)
 	defer cancel()
-	st := Status{Version: s.opt.Version, PID: s.opt.PID, Engine: s.opt.Engine.State(), Proxy: s.opt.Proxy(ctx)}
+	st := Status{Version: s.opt.Version, PID: s.opt.PID, Engine: s.opt.Engine.State(), Proxy: s.opt.Proxy(ctx), Metrics: s.opt.Metrics()}
 	if s.opt.Config != nil {
 		st.Config = s.opt.Config()
 	}
 	st.Problems = problems(&st)
+	if e := &st.Engine; e.Signals == nil { // lists of JSON are empty, not null
+		e.Signals, e.Sources, e.HoldStates = []eviction.SignalNow{}, []eviction.SourceNow{}, map[string]int{}
+	}
 	s.answer(w, st)
 }
 
@@ -189,6 +206,9 @@ func (x *Explanation) narrow(name string) bool {
 
 // nonNil makes lists of JSON that are empty instead of null.
 func nonNil(x Explanation) Explanation {
+	if x.Signals == nil {
+		x.Signals = []eviction.SignalNow{}
+	}
 	if x.Candidates == nil {
 		x.Candidates = []eviction.CandidateReport{}
 	}

@@ -17,6 +17,7 @@ type Status struct {
 	PID     int            `json:"pid"`
 	Engine  eviction.State `json:"eviction"`
 	Proxy   ProxyStatus    `json:"proxy"`
+	Metrics MetricsStatus  `json:"metrics"`
 	// Problems are what a person should look at, one sentence each; empty when
 	// all is well. What merely runs with less than it asked for is in
 	// eviction.degraded.
@@ -44,11 +45,31 @@ type ProxyStatus struct {
 	UpstreamError string `json:"upstreamError,omitempty"`
 	Runtime       string `json:"runtime,omitempty"`
 	Calls         uint64 `json:"calls"`
+	InFlight      int    `json:"inFlight"`
 	Refused       uint64 `json:"refused"`
+	HeldMeanwhile uint64 `json:"heldMeanwhile"`
 	Decorated     uint64 `json:"decorated"`
+	Undecodable   uint64 `json:"undecodable"`
 	Panics        uint64 `json:"panics"`
 	EventsDropped uint64 `json:"eventsDropped"`
 	HoldsProblem  string `json:"holdsProblem,omitempty"`
+	// Methods are the calls by method and code.
+	Methods []MethodCount `json:"methods,omitempty"`
+}
+
+// MethodCount is how many calls of one method ended with one code.
+type MethodCount struct {
+	Method string `json:"method"` // full name, as the caller had it
+	Code   string `json:"code"`
+	Count  uint64 `json:"count"`
+}
+
+// MetricsStatus is where metrics are served.
+type MetricsStatus struct {
+	// Address is host:port; empty when metrics are turned off.
+	Address string `json:"address,omitempty"`
+	// Error is why they are not served now.
+	Error string `json:"error,omitempty"`
 }
 
 // Hold is one record of the holds file.

@@ -148,6 +148,7 @@ const (
 	Cascade         // the last kills did not make available rise
 	OutsidePressure // all pods together could not make up for the shortage
 	BudgetSpent     // killBudget: only reported for now
+	Unarmed         // the threshold was met when it was loaded, and is not armed
 	noVictims       // how many there are
 )
 
@@ -172,6 +173,8 @@ func (n NoVictim) String() string {
 		return "all unprotected pods together could not give back what is missing: the pressure comes from outside of them"
 	case BudgetSpent:
 		return "killBudget is used up: victims are only reported until the hour is over or available is below the floor"
+	case Unarmed:
+		return "it was met already when it was loaded; it is acted on once it was clear, or after `cri-evictd arm`"
 	default:
 		return "unknown"
 	}
@@ -198,6 +201,8 @@ func (n NoVictim) Reason() string {
 		return "outsidePressure"
 	case BudgetSpent:
 		return "budgetSpent"
+	case Unarmed:
+		return "unarmed"
 	default:
 		return "unknown"
 	}

@@ -31,9 +31,11 @@ type State struct {
 	NotAdmitted []NotAdmitted `json:"notAdmitted,omitempty"`
 	// Waiting says why no pod is taken although the threshold is met.
 	Waiting string `json:"waiting,omitempty"`
-	// Soft are the soft thresholds, Conditions what the proxy admits pods by.
-	Soft       []SoftNow     `json:"soft,omitempty"`
-	Conditions ConditionsNow `json:"conditions"`
+	// Signals are those that are watched, Sources what all of it relies on.
+	Signals []SignalNow `json:"signals"`
+	Sources []SourceNow `json:"sources"`
+	// HoldStates are how many records of the holds file are in which state.
+	HoldStates map[string]int `json:"holdStates"`
 }
 
 // MemoryNow is the last sample.
@@ -56,15 +58,17 @@ type MemoryNow struct {
 func (e *Engine) State() State {
 	s := State{
 		Mode: mode(e.settings().Rules), Started: e.started, Memory: e.memoryNow(),
-		Pods: len(e.store.Snapshot().Pods), Inventory: e.syncer.State(),
+		Pods: len(e.store.Snapshot().Pods), Inventory: e.syncer.State(), HoldStates: map[string]int{},
 	}
 	for _, r := range e.holds.Records() {
+		s.HoldStates[r.State.String()]++
 		if r.Holds() {
 			s.Held++
 		}
 	}
-	if last := e.history.newest(historyLength); len(last) > 0 {
-		s.Decisions, s.LastDecision = len(last), &last[0]
+	s.Decisions = e.history.length()
+	if last := e.history.newest(1); len(last) > 0 {
+		s.LastDecision = &last[0]
 	}
 	e.mu.Lock()
 	s.Degraded = append(s.Degraded, e.realtime...)
@@ -81,8 +85,8 @@ func (e *Engine) State() State {
 		s.PausedUntil = until.UTC()
 	}
 	s.NotAdmitted = e.waitingNow()
-	s.Waiting = e.waitingFor()
-	s.Soft, s.Conditions = e.softNow(), e.conditionsNow()
+	s.Waiting = e.waitingFor(&e.sampler.hard, &e.settings().Rules)
+	s.Signals, s.Sources = e.signals(), e.sources(&s)
 	return s
 }
 
@@ -97,21 +101,21 @@ func mode(r Rules) string {
 }
 
 // waitingFor says in words why nothing is done while the threshold is met.
-func (e *Engine) waitingFor() string {
-	l := &e.sampler.latest
+func (e *Engine) waitingFor(h *hard, rules *Rules) string {
+	l := &h.latest
 	if !l.met.Load() {
 		return ""
 	}
 	if why := NoVictim(l.noVictim.Load()); why != Chosen {
 		return why.String()
 	}
-	if r := &e.settings().Rules; !e.sampler.armed.armed(r) {
-		return "it was met already when it was loaded; it is acted on once it was clear, or after `cri-evictd arm`"
+	if !h.armed.armed(rules) {
+		return Unarmed.String()
 	}
 	if until := e.PausedUntil(); !until.IsZero() {
 		return "paused by hand until " + until.UTC().Format(time.RFC3339)
 	}
-	if e.settings().Rules.Observe {
+	if rules.Observe {
 		return "mode is observe"
 	}
 	if action(l.action.Load()) == waiting {
@@ -154,7 +158,7 @@ func (e *Engine) signalNow(h *hard, r *Rules, minFree uint64) MemoryNow {
 type Explanation struct {
 	Mode       string            `json:"mode"`
 	Memory     MemoryNow         `json:"memory"`
-	Soft       []SoftNow         `json:"soft,omitempty"`
+	Signals    []SignalNow       `json:"signals"`
 	Candidates []CandidateReport `json:"candidates"`
 	// Next is the pod that would be evicted if the threshold were met now.
 	Next *inventory.Ref `json:"next,omitempty"`
@@ -166,8 +170,7 @@ type Explanation struct {
 
 // Explain measures every pod now and ranks them.
 func (e *Engine) Explain(decisions int) Explanation {
-	x := Explanation{Mode: mode(e.settings().Rules), Memory: e.memoryNow(), Decisions: e.history.newest(decisions), Holds: e.holds.Records()}
-	x.Soft = e.softNow()
+	x := Explanation{Mode: mode(e.settings().Rules), Memory: e.memoryNow(), Signals: e.signals(), Decisions: e.history.newest(decisions), Holds: e.holds.Records()}
 	plan := e.sampler.plan.Load()
 	if plan == nil {
 		x.NoNext = NoPods.String()
@@ -194,7 +197,7 @@ func (e *Engine) Explain(decisions int) Explanation {
 // report describes a decision with all its inputs.
 func (e *Engine) report(d *Decision, outcome string) *Report {
 	r := &Report{
-		ID: d.ID, Time: d.At.UTC(), Signal: d.Signal, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d), Soft: d.soft,
+		ID: d.ID, Time: d.At.UTC(), Signal: d.Signal, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d),
 		Memory: memoryReport(&d.Sample, &d.Verdict, &d.Rules),
 	}
 	victim := d.pod().Ref

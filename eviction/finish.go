@@ -26,13 +26,7 @@ func (e *Engine) finish(ctx context.Context, d *Decision, outcome string) {
 		e.keepInputs(report)
 	}
 	e.announce(log, d)
-	e.settle(ctx, log, d, report)
-}
 
-// settle follows a kill that was sent until the pod is dead or given up, and
-// records it.
-func (e *Engine) settle(ctx context.Context, log *logrus.Entry, d *Decision, report *Report) {
-	pod := d.pod()
 	stopCtx, cancelStop := context.WithCancel(ctx)
 	defer cancelStop()
 	var stopped atomic.Bool
@@ -70,6 +64,7 @@ func (e *Engine) settle(ctx context.Context, log *logrus.Entry, d *Decision, rep
 	if err := <-stopDone; err != nil && ctx.Err() == nil {
 		log.WithError(err).Warn("the runtime could not be told to stop the victim; it is dead all the same")
 		report.Kill.CRIError = err.Error()
+		e.counters.runtimeFailed()
 		e.keep(report)
 	}
 }
@@ -108,21 +103,8 @@ func (e *Engine) summary(d *Decision) string {
 	if d.Signal != MemoryAvailable {
 		name = string(d.Signal)
 	}
-	text := fmt.Sprintf("%s %s is below %s; %s uses %s, its request is %s",
-		name, quantity(d.Verdict.Available), quantity(d.limit()), pod.String(), quantity(c.Usage), requestText(pod.Request))
-	if d.soft != nil {
-		text = fmt.Sprintf("soft threshold %s, met for longer than %s: %s", quantity(d.Rules.Amount), d.soft.Grace, text)
-	}
-	return text
-}
-
-// limit is what available had to be below: a soft threshold that is past its
-// grace is met until its minimum reclaim is there as well.
-func (d *Decision) limit() uint64 {
-	if d.soft != nil && d.Verdict.Available >= d.Rules.Amount {
-		return d.Rules.Amount + d.Rules.MinReclaim
-	}
-	return d.Rules.Amount
+	return fmt.Sprintf("%s %s is below %s; %s uses %s, its request is %s",
+		name, quantity(d.Verdict.Available), quantity(d.Rules.Amount), pod.String(), quantity(c.Usage), requestText(pod.Request))
 }
 
 func requestText(v inventory.Value[int64]) string {
@@ -215,19 +197,6 @@ func (e *Engine) noteStopped(containers, sandboxes []string) {
 	}
 }
 
-// hardened notes that what was a soft eviction is now a kill: the next start
-// finishes it as one.
-func (e *Engine) hardened(id uint64) {
-	r, ok := e.record(id)
-	if !ok || !r.Soft || r.State != holds.Intent {
-		return
-	}
-	r.Soft = false
-	if err := e.holds.Update(r); err != nil {
-		e.log.WithError(err).WithField("decision", id).Error("the hold could not be brought up to date")
-	}
-}
-
 // noteKilled turns the intent into a hold that stands.
 func (e *Engine) noteKilled(d *Decision, at time.Time) {
 	r, ok := e.record(d.ID)
@@ -270,6 +239,9 @@ func killReport(d *Decision, settled time.Time, tries int) *KillReport {
 	}
 	if n := d.kill.sentAt.Load(); n != 0 {
 		k.Sent = time.Unix(0, n).Sub(d.At)
+	}
+	if n := d.kill.emptyAt.Load(); n != 0 {
+		k.Empty = time.Unix(0, n).Sub(d.At)
 	}
 	if d.kill.intentErr != nil {
 		k.HoldError = d.kill.intentErr.Error()

@@ -20,8 +20,6 @@ type hard struct {
 	observedAt time.Time
 
 	latest latest
-	// breached is signalled when the threshold begins to be met; nobody waits.
-	breached chan<- struct{}
 }
 
 // latest is what the slow half may know of the last sample of a signal.
@@ -37,7 +35,6 @@ type latest struct {
 	noVictim                                    atomic.Uint32
 	action                                      atomic.Uint32
 	failing                                     atomic.Bool
-	extremes                                    extremes // of available
 	// absent: the kernel has no such number, which is no failure.
 	absent atomic.Bool
 	// breaker is the NoVictim of the breaker that is open until breakerUntil
@@ -50,6 +47,16 @@ type latest struct {
 	// ns, 0 = not known) by the slow half.
 	checked   atomic.Uint64
 	checkedAt atomic.Int64
+	// timeTo is how long the threshold is away at the present rate, in ns; -1
+	// while available is not shrinking.
+	timeTo   atomic.Int64
+	episodes episodes
+}
+
+// nobody notes why nobody is taken, Chosen when somebody is.
+func (l *latest) nobody(why NoVictim) {
+	l.noVictim.Store(uint32(why))
+	l.episodes.note(why)
 }
 
 // amount is the threshold in bytes, 0 when it is off.
@@ -89,16 +96,22 @@ func (h *hard) publish(m *MemorySample, st *step) {
 	l.kernel.Store(m.Kernel)
 	l.kubelet.Store(m.Kubelet)
 	l.available.Store(st.verdict.Available)
-	l.extremes.note(st.verdict.Available)
 	l.swapFree.Store(m.SwapFree)
 	l.swapTotal.Store(m.SwapTotal)
 	l.coming.Store(st.coming)
 	l.period.Store(int64(st.period))
 	l.direct.Store(st.verdict.DirectReclaim)
 	l.action.Store(uint32(st.action))
-	began := st.verdict.Met && !l.met.Load()
+	l.timeTo.Store(-1)
+	if d, ok := h.core.pace.timeTo(st.verdict.Available, h.core.rules.Amount); ok {
+		l.timeTo.Store(int64(d))
+	}
+	l.episodes.sample(st.verdict.Met)
+	if st.verdict.Met && !h.armed.armed(&h.core.rules) {
+		l.episodes.note(Unarmed)
+	}
 	if st.verdict.Met {
-		if began {
+		if !l.met.Load() {
 			l.metSince.Store(now)
 		}
 		l.lastMet.Store(now)
@@ -112,12 +125,6 @@ func (h *hard) publish(m *MemorySample, st *step) {
 	h.publishBreaker(m.At)
 	l.at.Store(uint64(now))
 	l.samples.Add(1)
-	if began {
-		select {
-		case h.breached <- struct{}{}:
-		default:
-		}
-	}
 }
 
 func (h *hard) publishBreaker(now time.Time) {
@@ -132,7 +139,7 @@ func (h *hard) publishBreaker(now time.Time) {
 
 // notNow notes why nobody is taken.
 func (h *hard) notNow(now time.Time, why NoVictim) {
-	h.latest.noVictim.Store(uint32(why))
+	h.latest.nobody(why)
 	h.latest.action.Store(uint32(waiting))
 	h.publishBreaker(now)
 }

@@ -15,8 +15,6 @@ const (
 	OutcomeWouldEvict = "wouldEvict"
 	OutcomeNoVictim   = "noVictim"
 	OutcomeResumed    = "resumed"
-	OutcomeEvicting   = "evicting"  // a soft eviction is under way
-	OutcomeReclaimed  = "reclaimed" // soft: memory.reclaim was enough, nobody had to go
 )
 
 const historyLength = 1000
@@ -39,6 +37,13 @@ func (h *history) put(r Report) {
 		h.reports = slices.Delete(h.reports, 0, len(h.reports)-historyLength+1)
 	}
 	h.reports = append(h.reports, r)
+}
+
+// length is how many there are.
+func (h *history) length() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.reports)
 }
 
 // newest returns up to n reports, newest first.
@@ -79,12 +84,12 @@ func (e *Engine) keepInputs(r *Report) {
 
 // keep records a report in memory and hands it to the ledger.
 func (e *Engine) keep(r *Report) {
+	e.count(r)
 	c := *r
 	if r.Kill != nil {
 		k := *r.Kill
 		c.Kill = &k
 	}
-	c.Soft = r.Soft.clone()
 	e.history.put(c)
 	select {
 	case e.persist <- c:

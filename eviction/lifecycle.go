@@ -18,13 +18,14 @@ func (e *Engine) releaseDue() {
 	now := e.clock()
 	records := e.holds.Records()
 	absent := e.trackAbsence(now, records)
+	l := &e.sampler.latest
 	in := ReleaseInput{
 		Now: now, Records: records, AbsentSince: absent,
-		Rooms:      e.room(now),
+		Available: l.available.Load(), Amount: e.settings().Rules.Amount, MinReclaim: e.settings().Rules.MinReclaim,
 		Transition: e.settings().Transition, HoldMaximum: e.settings().HoldMaximum,
 		Known: e.fresh(now),
 	}
-	if since, clear := e.clearSince(now); clear {
+	if since, clear := e.clearSince(); clear {
 		in.ClearSince = since
 	}
 	e.mu.Lock()
@@ -53,6 +54,20 @@ func (e *Engine) releaseDue() {
 func (e *Engine) fresh(now time.Time) bool {
 	at := e.sampler.latest.at.Load()
 	return at != 0 && now.Sub(time.Unix(0, int64(at))) < 5*time.Second
+}
+
+// clearSince returns since when available has been above threshold + minimum
+// reclaim; clear is false when it is not now.
+func (e *Engine) clearSince() (since time.Time, clear bool) {
+	l := &e.sampler.latest
+	if l.at.Load() == 0 || l.available.Load() < e.settings().Rules.Amount+e.settings().Rules.MinReclaim {
+		return time.Time{}, false
+	}
+	since = e.started
+	if n := l.lastNotClear.Load(); n != 0 {
+		since = time.Unix(0, n)
+	}
+	return since, true
 }
 
 // trackAbsence notes since when the pods of records have had no sandbox and
@@ -102,6 +117,7 @@ func (e *Engine) release(r holds.Record, reason string) {
 		log.WithError(err).Error("the hold could not be released")
 		return
 	}
+	e.counters.released(reason)
 	log.WithField("heldFor", r.ReleasedAt.Sub(r.Decided).Round(time.Millisecond)).Info("hold released: the pod may start again")
 	e.wantPlan()
 }

@@ -160,8 +160,6 @@ type Decision struct {
 	// Grace is what the victim gets to end by itself (hardMemoryGrace); 0: its
 	// cgroup is killed at once.
 	Grace time.Duration
-	// soft is what a soft decision was made of; nil for a hard one.
-	soft *SoftReport
 
 	// bases are what was available by each hard signal at the decision, in bytes.
 	bases [hardSignals]uint64
@@ -188,6 +186,7 @@ type kill struct {
 	state     atomic.Uint32
 	sentAt    atomic.Int64 // unix ns
 	intentAt  atomic.Int64 // unix ns
+	emptyAt   atomic.Int64 // unix ns; when no process was left
 	signalled atomic.Int64
 	fallback  atomic.Bool // the watchdog gave it to the fallback thread
 	claimed   atomic.Bool // by the one thread that writes its hold

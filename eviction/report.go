@@ -14,7 +14,7 @@ type Report struct {
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
 	Signal  Signal    `json:"signal"`
-	Outcome string    `json:"outcome"` // evicted, evicting, failed, wouldEvict, noVictim, reclaimed, resumed
+	Outcome string    `json:"outcome"` // evicted, failed, wouldEvict, noVictim, resumed
 	Mode    string    `json:"mode"`    // enforce, observe or paused
 	Summary string    `json:"summary"`
 
@@ -25,8 +25,8 @@ type Report struct {
 	// pods are not to blame.
 	Consumers []Consumer  `json:"consumers,omitempty"`
 	Kill      *KillReport `json:"kill,omitempty"`
-	// Soft is what a soft decision was made of; absent for a hard one.
-	Soft *SoftReport `json:"soft,omitempty"`
+
+	counted bool // it is in the counters
 }
 
 // MemoryReport is a sample and what it meant.
@@ -72,6 +72,7 @@ type KillReport struct {
 	Direct    bool          `json:"direct"`
 	Intent    time.Duration `json:"intentAfter"` // from the sample, ns
 	Sent      time.Duration `json:"sentAfter"`
+	Empty     time.Duration `json:"emptyAfter,omitempty"` // no process left
 	Settled   time.Duration `json:"settledAfter"`
 	Signalled int64         `json:"signalled"`
 	Tries     int           `json:"tries"`

@@ -252,7 +252,7 @@ func (s *Sampler) decide(h *hard, m *MemorySample, st *step, rules *Rules) {
 		Shortage: rules.Amount - min(rules.Amount, v.Available), SmallGainLast: rules.SmallGainLast,
 	})
 	if victim < 0 {
-		h.latest.noVictim.Store(uint32(none))
+		h.latest.nobody(none)
 		return
 	}
 	outside := allGain(d.Candidates, plan.barred)+st.coming+s.underWay() < rules.Amount+rules.MinReclaim-v.Available
@@ -260,7 +260,7 @@ func (s *Sampler) decide(h *hard, m *MemorySample, st *step, rules *Rules) {
 		h.notNow(m.At, OutsidePressure)
 		return
 	}
-	h.latest.noVictim.Store(uint32(why))
+	h.latest.nobody(why)
 	if d == plan.decision {
 		plan.decision = nil
 	} else {

@@ -28,6 +28,10 @@ type Settings struct {
 	// Told says that Kubernetes is told of evictions: kubelet then unmounts the
 	// pod's memory emptyDirs, and their bytes count as gain.
 	Told bool
+	// KubeletConfigured: kubelet's own configuration is to be read, which was
+	// done last at KubeletReadAt; zero when it could not be.
+	KubeletConfigured bool
+	KubeletReadAt     time.Time
 }
 
 // SoftThreshold is one soft threshold: it must be met for Grace without a break

@@ -105,6 +105,7 @@ func verify(ctx context.Context, d *Decision, clock func() time.Time, stopped fu
 		}
 		switch v.observe(now, populated, usage, known) {
 		case verifySettled:
+			d.kill.emptyAt.Store(v.emptyAt.UnixNano())
 			return true, v.tries
 		case verifyGiveUp:
 			return false, v.tries

@@ -35,11 +35,13 @@ func FuzzParseMemoryAvailableFrom(f *testing.F) {
 
 func TestEveryReasonHasItsWords(t *testing.T) {
 	seen := map[string]bool{}
-	for n := Chosen; n <= WithinRequest; n++ {
-		if s := n.String(); s == "" || seen[s] {
-			t.Errorf("reason %d: %q", n, s)
+	for n := Chosen; n < noVictims; n++ {
+		for _, s := range []string{n.String(), n.Reason()} {
+			if s == "" || s == "other" || seen[s] {
+				t.Errorf("reason %d: %q", n, s)
+			}
+			seen[s] = true
 		}
-		seen[n.String()] = true
 	}
 }
 

@@ -37,6 +37,7 @@ type Copier struct {
 
 	failed  atomic.Pointer[problem]
 	started atomic.Pointer[time.Time] // of the save under way
+	saved   atomic.Pointer[time.Time] // the last that worked
 }
 
 // NewCopier returns a copier; Run does the work.
@@ -94,6 +95,7 @@ func (c *Copier) save() bool {
 	c.started.Store(nil)
 	before := c.failed.Load()
 	if err == nil {
+		c.saved.Store(&begin)
 		if before != nil {
 			c.failed.Store(nil)
 			c.log.Info("the holds are saved to the ledger again")
@@ -105,6 +107,15 @@ func (c *Copier) save() bool {
 		c.log.WithError(err).Error("saving the holds to the ledger failed; holds stand, but would not survive a power cut; retrying")
 	}
 	return false
+}
+
+// Saved is when the last save that worked began: the ledger has everything up to
+// then. It is zero when none has.
+func (c *Copier) Saved() time.Time {
+	if t := c.saved.Load(); t != nil {
+		return *t
+	}
+	return time.Time{}
 }
 
 // Problem returns why the ledger does not have the latest holds: the error of

@@ -74,6 +74,8 @@ type SyncState struct {
 	Listed    bool      `json:"listed"`
 	ListedAt  time.Time `json:"listedAt,omitzero"`
 	ListError string    `json:"listError,omitempty"`
+	// TreeAt is when the pods' cgroups were last read.
+	TreeAt    time.Time `json:"treeAt,omitzero"`
 	TreeError string    `json:"treeError,omitempty"`
 }
 
@@ -314,7 +316,7 @@ func (s *Syncer) walk() bool {
 	}
 	s.note(func(st *SyncState) bool {
 		changed := st.TreeError != ""
-		st.TreeError = ""
+		st.TreeError, st.TreeAt = "", s.clock()
 		return changed
 	}, func() { s.log.Info("the pods' cgroup tree can be read again") })
 	surprise := s.store.ApplyTree(paths, s.clock())

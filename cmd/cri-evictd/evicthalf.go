@@ -83,7 +83,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		Store: store, Syncer: syncer, Holds: writer, Runtime: client, Cgroups: cgroups, Thaw: m.fs.ThawPath,
 		Meminfo: m.meminfo, MinFree: m.minFree, BootID: m.bootID, Clock: time.Now, Log: log,
 		OpenPods: cgroups.OpenPods, TopLevel: cgroups.TopLevel,
-		Hooks: client, Wakeups: eviction.RealKernelEvents{FS: m.fs}, BetweenIntentAndKill: a.between,
+		Wakeups: eviction.RealKernelEvents{FS: m.fs}, BetweenIntentAndKill: a.between,
 	}
 	if m.vmstat != nil {
 		parts.Scan = m.vmstat
@@ -118,9 +118,12 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		return err
 	}
 	open = append(open, func() error { detach(); return nil })
+	asked := func(ctx context.Context) admin.ProxyStatus { return askProxy(ctx, cfg.ProxySocket.Path) }
+	metrics := admin.NewMetricsServer(admin.MetricsOptions{
+		Address: cfg.MetricsBindAddress, Version: version(), Engine: engine, Proxy: asked, Clock: time.Now, Log: log,
+	})
 	server := admin.NewServer(admin.Options{
-		Version: version(), PID: os.Getpid(), Engine: engine, Log: log, Config: lv.status,
-		Proxy: func(ctx context.Context) admin.ProxyStatus { return askProxy(ctx, cfg.ProxySocket.Path) },
+		Version: version(), PID: os.Getpid(), Engine: engine, Proxy: asked, Metrics: metrics.Status, Config: lv.status, Clock: time.Now, Log: log,
 	})
 	sock, err := unixsock.Listen(cfg.AdminSocket.Path, unixsock.Owner{}, log)
 	if err != nil {
@@ -140,6 +143,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 			}
 		})
 	})
+	wg.Go(func() { metrics.Run(rest) })
 	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, syncer, engine.NotAdmitted, log) })
 	wg.Go(func() {
 		for range client.Ready(rest) {
@@ -242,10 +246,12 @@ func askProxy(ctx context.Context, socket string) admin.ProxyStatus {
 	out := admin.ProxyStatus{
 		Reachable: true, Listen: st.Listen, Upstream: st.Upstream.Endpoint, UpstreamState: st.Upstream.State,
 		UpstreamError: cmp.Or(st.Upstream.DialError, st.Upstream.Problem), Runtime: st.Upstream.Runtime,
+		InFlight: st.InFlight, HeldMeanwhile: st.HeldMeanwhile, Undecodable: st.Undecodable,
 		Refused: st.Refused, Decorated: st.Decorated, Panics: st.Panics, EventsDropped: st.EventsDropped, HoldsProblem: st.HoldsProblem,
 	}
 	for _, c := range st.Calls {
 		out.Calls += c.Count
+		out.Methods = append(out.Methods, admin.MethodCount(c))
 	}
 	return out
 }

@@ -68,6 +68,9 @@ func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 // config writes the configuration; later lines of extra are added to it.
 func (n *node) config(extra string) string {
 	n.t.Helper()
+	if !strings.Contains(extra, "metricsBindAddress") {
+		extra = "metricsBindAddress: \"\" # tests run side by side\n" + extra
+	}
 	text := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
 kind: EvictionConfiguration
 listen: %[1]s/cri.sock

@@ -21,6 +21,27 @@ func pressed() eviction.MemoryReport {
 	}
 }
 
+// signalsNow are signals with one of everything.
+func signalsNow() []eviction.SignalNow {
+	m, in := pressed(), 90*time.Second
+	return []eviction.SignalNow{
+		{
+			Signal: eviction.MemoryAvailable, Known: true, Capacity: m.Capacity, Available: m.Available, AvailableKernel: m.AvailableKernel,
+			AvailableKubelet: m.AvailableKubelet, Floor: m.Floor, From: m.From, NotActing: "mode is observe", Breaker: eviction.Cascade.Reason(), BreakerUntil: time.Now().Add(59*time.Second + 100*time.Millisecond),
+			Thresholds: []eviction.ThresholdNow{
+				{Kind: eviction.KindHard, Amount: m.Threshold, MinReclaim: 100 * mi, Met: true, MetSince: time.Now()},
+				{Kind: eviction.KindSoft, Amount: 1 << 30, Grace: 90 * time.Second},
+			},
+		},
+		{
+			Signal: eviction.AllocatableMemoryAvailable, Known: true, Capacity: 15 << 30, Available: 2 << 30, AvailableKernel: 2 << 30, AvailableKubelet: 1900 * mi,
+			Floor: m.Floor, From: m.From, Unarmed: true, TimeToThreshold: &in, Thresholds: []eviction.ThresholdNow{{Kind: eviction.KindHard, Amount: 500 * mi}},
+		},
+		{Signal: eviction.ImageFsAvailable, Absent: true},
+		{Signal: eviction.NodeFsAvailable, Thresholds: []eviction.ThresholdNow{{Kind: eviction.KindHard, Amount: 5 << 30}, {Kind: eviction.KindSoft}}},
+	}
+}
+
 // explained is an answer of explain with one of everything.
 func explained() admin.Explanation {
 	hog := inventory.Ref{Namespace: "default", Name: "hog", UID: burstableUID}
@@ -69,8 +90,13 @@ func TestOutputForPeople(t *testing.T) {
 	hog := inventory.Ref{Namespace: "default", Name: "hog", UID: burstableUID}
 	bad := admin.Status{
 		Version: "v1", PID: 42, Engine: eviction.State{Mode: "observe", Started: time.Now(), Pods: 3, Held: 1,
-			Memory:       eviction.MemoryNow{MemoryReport: pressed(), MetSince: time.Now(), Age: 3 * time.Millisecond, Period: 2 * time.Millisecond, Samples: 7, Failures: 1},
+			Memory:  eviction.MemoryNow{MemoryReport: pressed(), MetSince: time.Now(), Age: 3 * time.Millisecond, Period: 2 * time.Millisecond, Samples: 7, Failures: 1},
+			Signals: signalsNow(), Sources: []eviction.SourceNow{
+				{Name: eviction.SourceMemory, OK: true, At: time.Now(), Age: 3 * time.Millisecond},
+				{Name: eviction.SourceInventory, At: time.Now(), Age: 90 * time.Second}, {Name: eviction.SourceKubelet},
+			},
 			LastDecision: &eviction.Report{ID: 7, Time: time.Now(), Outcome: eviction.OutcomeEvicted, Summary: "evicted " + hog.String()}},
+		Metrics:  admin.MetricsStatus{Address: "127.0.0.1:10271", Error: "listen tcp 127.0.0.1:10271: bind: address already in use"},
 		Problems: []string{"no proxy (x): holds are not enforced, pods may be started again", "ledger: disk full"},
 	}
 	for name, print := range map[string]func(io.Writer){
@@ -79,6 +105,9 @@ func TestOutputForPeople(t *testing.T) {
 		"explain-nothing.txt": func(w io.Writer) { printExplanation(w, &nothing) },
 		"holds.txt":           func(w io.Writer) { printHolds(w, x.Holds) },
 		"holds-none.txt":      func(w io.Writer) { printHolds(w, nil) },
+		"status-metrics.txt": func(w io.Writer) {
+			printStatus(w, &admin.Status{Metrics: admin.MetricsStatus{Address: "127.0.0.1:10271"}})
+		},
 		"status-problems.txt": func(w io.Writer) { printStatus(w, &bad) },
 	} {
 		var out bytes.Buffer
@@ -101,5 +130,15 @@ func TestAgo(t *testing.T) {
 	}
 	if got := ago(time.Now().Add(-90 * time.Second)); got != "1m30s ago" {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestSourcesText(t *testing.T) {
+	got := sourcesText([]eviction.SourceNow{
+		{Name: eviction.SourceMemory, OK: true, At: time.Now(), Age: 3456 * time.Microsecond},
+		{Name: eviction.SourceInventory, At: time.Now(), Age: 90400 * time.Millisecond}, {Name: eviction.SourceKubelet},
+	})
+	if want := "memory 3ms, inventory 1m30s (failing), kubeletConfig never"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

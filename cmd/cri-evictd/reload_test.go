@@ -71,7 +71,7 @@ func TestReloadOnHangup(t *testing.T) {
 		wants []string
 	}{
 		"invalid": {"evictionHard: {memory.available: 700Mi}\nmode: watch\nholdMaximum: x\n", []string{`mode: "watch": must be one of`, `holdMaximum: "x": must be a duration`}},
-		"restart": {"evictionHard: {memory.available: 700Mi}\nmetricsBindAddress: \"0\"\nproxySocket: /x/y.sock\n", []string{"metricsBindAddress: a change needs a restart", "proxySocket: /x/y.sock: a change needs a restart; in force is"}},
+		"restart": {"evictionHard: {memory.available: 700Mi}\nmetricsBindAddress: 127.0.0.1:1\nproxySocket: /x/y.sock\n", []string{"metricsBindAddress: 127.0.0.1:1: a change needs a restart", "proxySocket: /x/y.sock: a change needs a restart; in force is"}},
 	} {
 		n.config(tt.extra)
 		d.hangup(notReloaded)

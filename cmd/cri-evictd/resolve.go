@@ -54,6 +54,9 @@ func resolve(cfg config.Config, m *machine) resolved {
 			Static: cfg.ProtectStatic, Namespaces: cfg.ProtectedNamespaces, Labels: cfg.ProtectedPodLabels, Trusted: cfg.TrustedNamespaces,
 		},
 	}
+	if r.set.KubeletConfigured = cfg.KubeletConfig != ""; r.kubelet != nil {
+		r.set.KubeletReadAt = time.Now()
+	}
 	r.allocatable(cfg, m)
 	r.soft(cfg, m)
 	return r

@@ -144,10 +144,12 @@ func TestServeShowsTheTree(t *testing.T) {
 func withoutTimes(s string) string {
 	for pattern, by := range map[string]string{
 		`(?m)^(cri-evictd:\s+).*, pid \d+, mode (\w+), started .*$`: "${1}$$VERSION, pid $$PID, mode $2, started $$TIME",
-		`(sample:\s+).*`:     "${1}$$SAMPLE",
-		`threshold for \d+s`: "threshold for $$TIME",
-		`\d+ calls`:          "$$N calls",
-		`\d+(ms|s|m)? ago`:   "$$TIME",
+		`(samples:[ \t]+).*`:      "${1}$$SAMPLE",
+		`(sources:[ \t]+).*`:      "${1}$$SOURCES",
+		`clear, reached in .* at`: "clear, reached in $$TIME at",
+		`below it for \d+s`:       "below it for $$TIME",
+		`\d+ calls`:               "$$N calls",
+		`\d+(ms|s|m)? ago`:        "$$TIME",
 	} {
 		s = regexp.MustCompile(pattern).ReplaceAllString(s, by)
 	}

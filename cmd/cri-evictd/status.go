@@ -42,22 +42,18 @@ func (a *app) statusCommand() *cobra.Command {
 
 func printStatus(out io.Writer, s *admin.Status) {
 	e, m, p := &s.Engine, &s.Engine.Memory, &s.Proxy
-	state := "clear"
-	if m.Met {
-		state = "below the threshold for " + time.Since(m.MetSince).Round(time.Second).String()
-	}
 	table(out, func(w io.Writer) {
 		row := func(key, format string, args ...any) { fmt.Fprintf(w, "%s:\t%s\n", key, fmt.Sprintf(format, args...)) }
 		row("cri-evictd", "%s, pid %d, mode %s, started %s", s.Version, s.PID, e.Mode, ago(e.Started))
 		if !e.PausedUntil.IsZero() {
 			row("paused", "nothing is evicted until %s", e.PausedUntil.Format(time.RFC3339))
 		}
-		row("memory.available", "%s of %s (%s): %s", bytesText(m.Available), bytesText(m.Capacity), m.From, state)
-		row("  kernel / kubelet", "%s / %s", bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet))
-		row("  threshold / floor", "%s / %s", bytesText(m.Threshold), bytesText(m.Floor))
-		row("  sample", "%s old, next within %s, %d taken, %d failed", m.Age.Round(time.Millisecond), m.Period, m.Samples, m.Failures)
+		for i := range e.Signals {
+			printSignal(row, &e.Signals[i])
+		}
+		row("samples", "%s old, next within %s, %d taken, %d failed", m.Age.Round(time.Millisecond), m.Period, m.Samples, m.Failures)
 		if len(e.Wakeups) > 0 {
-			row("  wake-ups", "%s", wakeupsText(e.Wakeups))
+			row("wake-ups", "%s", wakeupsText(e.Wakeups))
 		}
 		row("pods", "%d known, %d held", e.Pods, e.Held)
 		for _, n := range e.NotAdmitted {
@@ -68,6 +64,13 @@ func printStatus(out io.Writer, s *admin.Status) {
 		} else {
 			row("proxy", "not reachable")
 		}
+		row("sources", "%s", sourcesText(e.Sources))
+		switch {
+		case s.Metrics.Address == "":
+			row("metrics", "off")
+		case s.Metrics.Error == "":
+			row("metrics", "http://%s/metrics", s.Metrics.Address)
+		}
 		if l := e.LastDecision; l != nil {
 			row("last decision", "#%d %s, %s: %s", l.ID, l.Outcome, ago(l.Time), l.Summary)
 		} else {
@@ -76,6 +79,9 @@ func printStatus(out io.Writer, s *admin.Status) {
 	})
 	for _, d := range e.Degraded {
 		fmt.Fprintf(out, "degraded: %s\n", d)
+	}
+	if s.Metrics.Error != "" {
+		fmt.Fprintf(out, "degraded: metrics are not served: %s; trying again\n", s.Metrics.Error)
 	}
 	if len(s.Problems) == 0 {
 		fmt.Fprintln(out, "no problems")

@@ -35,6 +35,7 @@ func (r *rig) startDaemon(ctx context.Context, command string) error {
 	d := &daemon{Socket: filepath.Join(r.dir, "cri.sock"), events: filepath.Join(r.dir, "run/proxy.sock"), done: make(chan struct{})}
 	config := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
 kind: EvictionConfiguration
+metricsBindAddress: ""
 mode: enforce
 listen: %[1]s/cri.sock
 runtimeEndpoint: %[2]s

@@ -69,6 +69,7 @@ func (s *soak) set(ctx context.Context) error {
 	// A threshold so low that nothing is evicted: this is about keeping in step.
 	text := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
 kind: EvictionConfiguration
+metricsBindAddress: ""
 listen: %[1]s/cri.sock
 runtimeEndpoint: %[2]s
 adminSocket: %[1]s/admin.sock

@@ -41,6 +41,7 @@ func (d *demo) set(ctx context.Context) error {
 	d.threshold = max(m.KernelAvailable(), m.KubeletAvailable()) - margin
 	config := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
 kind: EvictionConfiguration
+metricsBindAddress: ""
 listen: unix://%[1]s/cri.sock
 runtimeEndpoint: unix://%[2]s
 adminSocket: %[1]s/admin.sock

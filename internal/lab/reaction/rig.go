@@ -182,6 +182,7 @@ func (r *rig) admin() *admin.Client {
 func (r *rig) serve(ctx context.Context, threshold uint64) (stop func(), err error) {
 	config := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
 kind: EvictionConfiguration
+metricsBindAddress: ""
 listen: %[1]s/cri.sock
 runtimeEndpoint: %[2]s
 adminSocket: %[1]s/admin.sock

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/cri-evictd/cri-evictd/eviction"
+)
+
+// printSignal prints one signal with its thresholds.
+func printSignal(row func(key, format string, args ...any), s *eviction.SignalNow) {
+	switch {
+	case s.Absent:
+		row(string(s.Signal), "this machine has no such number")
+	case !s.Known:
+		row(string(s.Signal), "not known yet")
+	default:
+		row(string(s.Signal), "%s of %s (%s)", bytesText(s.Available), bytesText(s.Capacity), s.From)
+		row("  kernel / kubelet", "%s / %s", bytesText(s.AvailableKernel), bytesText(s.AvailableKubelet))
+	}
+	for _, t := range s.Thresholds {
+		row("  "+t.Kind+" threshold", "%s", thresholdText(&t, s))
+	}
+	if s.Unarmed {
+		row("  unarmed", "it was met when it was loaded; `cri-evictd arm` makes it be acted on")
+	}
+	if s.Breaker != "" {
+		row("  breaker", "%s", breakerText(s))
+	}
+	if s.NotActing != "" {
+		row("  not acting", "%s", s.NotActing)
+	}
+}
+
+// breakerText says which breaker is open and for how long.
+func breakerText(s *eviction.SignalNow) string {
+	if s.BreakerUntil.IsZero() {
+		return s.Breaker
+	}
+	return s.Breaker + ", for " + time.Until(s.BreakerUntil).Round(time.Second).String()
+}
+
+func thresholdText(t *eviction.ThresholdNow, s *eviction.SignalNow) string {
+	if t.Amount == 0 {
+		return "off"
+	}
+	text := bytesText(t.Amount)
+	if t.Kind == eviction.KindSoft {
+		text += " for " + t.Grace.String()
+	} else if s.Floor > 0 {
+		text += ", floor " + bytesText(s.Floor)
+	}
+	if t.MinReclaim > 0 {
+		text += ", minimum reclaim " + bytesText(t.MinReclaim)
+	}
+	switch {
+	case t.Met:
+		return text + ": below it for " + time.Since(t.MetSince).Round(time.Second).String()
+	case !s.Known:
+		return text
+	case t.Kind == eviction.KindHard && s.TimeToThreshold != nil:
+		return text + ": clear, reached in " + s.TimeToThreshold.Round(time.Second).String() + " at the present rate"
+	}
+	return text + ": clear"
+}
+
+// sourcesText tells how old everything is that decisions rely on.
+func sourcesText(list []eviction.SourceNow) string {
+	var out []string
+	for _, x := range list {
+		text := x.Name + " "
+		switch {
+		case x.At.IsZero():
+			text += "never"
+		case x.Age < time.Second:
+			text += x.Age.Round(time.Millisecond).String()
+		default:
+			text += x.Age.Round(time.Second).String()
+		}
+		if !x.OK && !x.At.IsZero() {
+			text += " (failing)"
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, ", ")
+}
