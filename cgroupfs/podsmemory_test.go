@@ -167,7 +167,7 @@ func openDescriptors(t *testing.T) int {
 
 // A real one: gone with its cgroup, found again when it is made anew.
 func TestRealPodsMemory(t *testing.T) {
-	r := realV1(t)
+	r := realMemory(t)
 	p := openPods(t, r.fs)
 	if _, err := p.Usage(); err != nil {
 		t.Error(err)

@@ -98,6 +98,15 @@ func realMemoryV2(t *testing.T) *real {
 	return r
 }
 
+// realMemory makes a pod in the hierarchy that has the memory controller.
+func realMemory(t *testing.T) *real {
+	t.Helper()
+	if mountOf(t, "cgroup", "memory") != "" {
+		return realV1(t)
+	}
+	return realMemoryV2(t)
+}
+
 func hasController(t *testing.T, dir, name string) bool {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
