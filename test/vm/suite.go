@@ -54,6 +54,7 @@ func suite() []testMachine {
 	return []testMachine{
 		{name: "node", memory: 3072, steps: []testStep{
 			{name: "cgroupfs", folder: "cgroupfs", timeout: 5 * time.Minute, skips: pureV2},
+			{name: "eviction", folder: "eviction", timeout: 3 * time.Minute, flags: []string{"-test.run=^TestReal"}},
 			{name: "e2e, cgroupfs driver", folder: "test/e2e", timeout: 20 * time.Minute,
 				flags: []string{"-test.skip=^TestVM"}},
 			{name: "e2e, systemd driver", folder: "test/e2e", timeout: 20 * time.Minute,
