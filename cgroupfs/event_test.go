@@ -90,6 +90,14 @@ func TestUsageEventErrors(t *testing.T) {
 	if _, err := usageEvent(filepath.Join(dir, "odd"), 1); !errors.As(err, &b) || errors.Is(err, ErrAbsent) {
 		t.Errorf("a directory: %v, want a BrokenError", err)
 	}
+	// A kernel that refuses the wish itself.
+	writeFile(t, "0\n", dir, "full/memory.usage_in_bytes")
+	if err := os.Symlink("/dev/full", filepath.Join(dir, "full", eventControl)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := usageEvent(filepath.Join(dir, "full"), 1); !errors.As(err, &b) || !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("refused: %v, want a BrokenError with the reason", err)
+	}
 	if after := openDescriptors(t); after != before {
 		t.Errorf("%d descriptors stay open", after-before)
 	}

@@ -141,6 +141,12 @@ func TestPodsMemoryErrors(t *testing.T) {
 // What was open is closed again, whichever tree is taken.
 func TestPodsMemoryKeepsNoDescriptors(t *testing.T) {
 	f := podsTree(t, map[string]string{"kubepods": "8192", "kubepods.slice": "4096", "x/kubepods": "9000", "y/kubepods": "", "z/kubepods": "-1"})
+	// and one whose file cannot even be opened
+	loop := filepath.Join(f.memory, "kubelet/kubepods")
+	writeFile(t, "", loop, "cgroup.procs")
+	if err := os.Symlink("memory.current", filepath.Join(loop, "memory.current")); err != nil {
+		t.Fatal(err)
+	}
 	before := openDescriptors(t)
 	for range 10 {
 		p, err := f.OpenPodsMemory()

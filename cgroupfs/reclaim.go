@@ -24,9 +24,6 @@ func (p *PodCgroup) Reclaim(bytes uint64) error {
 		return err
 	}
 	defer p.unuse()
-	if p.fs.v1() {
-		return fmt.Errorf("%s: %s: %w", p.full, reclaimFile, ErrAbsent)
-	}
 	path := filepath.Join(p.full, reclaimFile)
 	fd, err := openAt(p.dir, reclaimFile, unix.O_WRONLY)
 	switch {

@@ -14,9 +14,6 @@ const eventControl = "cgroup.event_control"
 // page cache included, passes `at` bytes in either direction. On v2, and where
 // the kernel has no cgroup.event_control, it is ErrAbsent.
 func (f *FS) OpenUsageEvent(at uint64) (*Event, error) {
-	if !f.v1() {
-		return nil, fmt.Errorf("%s: cgroup v2 has no usage events: %w", f.memory, ErrAbsent)
-	}
 	return usageEvent(f.memory, at)
 }
 
