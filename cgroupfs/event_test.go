@@ -17,6 +17,7 @@ func TestEventsOfATreeAreAbsent(t *testing.T) {
 	for _, tree := range trees() {
 		_, r := copyTree(t, tree.name)
 		writeFile(t, "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n", r.Proc, "pressure/memory")
+		writeFile(t, "low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n", r.Cgroup, filepath.Dir(filepath.Dir(tree.burstable)), "memory.events")
 		f, err := Open(r)
 		if err != nil {
 			t.Fatal(err)

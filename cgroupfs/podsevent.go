@@ -12,8 +12,8 @@ import (
 // process was killed for it. The kernel tells at most once in 10 ms. Without
 // such a cgroup, on v1 and in a checked-in tree it is ErrAbsent.
 func (f *FS) OpenPodsEvent() (*Event, error) {
-	if f.v1() || !f.live {
-		return nil, fmt.Errorf("%s: memory.events are of a mounted cgroup v2: %w", f.memory, ErrAbsent)
+	if !f.live {
+		return nil, fmt.Errorf("%s: nobody tells of changes in a plain directory: %w", f.memory, ErrAbsent)
 	}
 	pods, err := f.OpenPodsMemory()
 	if err != nil {
