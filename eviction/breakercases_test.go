@@ -261,3 +261,30 @@ func TestCaseB102(t *testing.T) {
 		s.quiet(1, 10*time.Millisecond, "pgscan_direct stands still")
 	}
 }
+
+// Kills that were given up, and victims that stand still, are of no use either.
+func TestCascadeOfVictimsThatDoNotDie(t *testing.T) {
+	for name, end := range map[string]func(s *samplerRig, d *Decision){
+		"given up":    func(_ *samplerRig, d *Decision) { d.kill.advance(killAbandoned) },
+		"stand still": func(s *samplerRig, _ *Decision) { s.clock.advance(notFalling + time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSamplerRig(t, hardRules, 200*mi)
+			for _, uid := range []string{"a", "b"} {
+				p, _ := hog(t, uid, 4*gi)
+				s.offer(p)
+				d := s.after(alarm)
+				wantVictim(t, d, uid)
+				s.quiet(1, alarm, "it is in flight")
+				end(s, d)
+				s.quiet(1, alarm, "this sample may be older than the end of the kill")
+			}
+			p, _ := hog(t, "c", 4*gi)
+			s.offer(p)
+			s.quiet(100, alarm, "two kills were of no use")
+			if got := NoVictim(s.latest.noVictim.Load()); got != Cascade {
+				t.Errorf("reason %v", got)
+			}
+		})
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/cri-evictd/cri-evictd/cgroupfs"
 )
 
@@ -146,5 +148,13 @@ func TestBudgetOutlivesARestart(t *testing.T) {
 		r.node.setAvailable(400 * mi)
 		pass(10 * time.Second)
 		r.wantOutcomes("evicted a", "wouldEvict b", "noVictim -")
+		for _, rep := range r.eng.History(2) {
+			if !strings.Contains(rep.Summary, "killBudget is used up") {
+				t.Errorf("%s: %q", rep.Outcome, rep.Summary)
+			}
+		}
+		if lines := r.lines.at(logrus.ErrorLevel); len(lines) != 1 || !strings.Contains(lines[0], "killBudget") {
+			t.Errorf("errors %q, want one loud alarm", lines)
+		}
 	})
 }

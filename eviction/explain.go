@@ -212,6 +212,9 @@ func (e *Engine) report(d *Decision, outcome string) *Report {
 	r.Candidates = candidateReports(d.Plan.Pods, cands, RankOptions{
 		Shortage: d.Rules.Amount - min(d.Rules.Amount, d.Verdict.Available), SmallGainLast: d.Rules.SmallGainLast,
 	})
+	if d.OverBudget {
+		r.Summary += "; " + BudgetSpent.String()
+	}
 	if d.Outside {
 		r.Consumers = e.consumers()
 		r.Summary += "; " + outsideText(r.Consumers)

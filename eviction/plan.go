@@ -157,6 +157,8 @@ type Decision struct {
 	// Outside: all pods that could be taken would together not give back what is
 	// missing.
 	Outside bool
+	// OverBudget: it is only reported because killBudget is used up.
+	OverBudget bool
 	// Grace is what the victim gets to end by itself (hardMemoryGrace); 0: its
 	// cgroup is killed at once.
 	Grace time.Duration

@@ -273,7 +273,7 @@ func (s *Sampler) decide(h *hard, m *MemorySample, st *step, rules *Rules) {
 	if !v.Half && !d.Candidates[victim].Evicting {
 		d.Grace = rules.HardGrace
 	}
-	d.Rules.Observe = observe
+	d.Rules.Observe, d.OverBudget = observe, why == BudgetSpent
 	if observe {
 		h.observedAt = m.At
 		select {

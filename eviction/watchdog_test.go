@@ -9,7 +9,7 @@ import (
 // bugs.md B15: the write to cgroup.kill hangs for 5 s. After 100 ms the pidfd
 // fallback kills, the hold is there by then, the sampler never misses a beat,
 // and the victim is verified and recorded without the thread that hangs.
-func TestStuckKillGoesToTheFallback(t *testing.T) {
+func TestCaseB15(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		c := r.add(testPod{uid: "hog", usage: 4 * gi})
