@@ -288,3 +288,22 @@ func TestCascadeOfVictimsThatDoNotDie(t *testing.T) {
 		})
 	}
 }
+
+// What kills that are over will still give back is no reason to blame others.
+func TestComingMemoryIsNoOutsidePressure(t *testing.T) {
+	s := newSamplerRig(t, hardRules, 100*mi)
+	p, _ := hog(t, "a", 450*mi)
+	q, _ := hog(t, "b", 200*mi)
+	s.offer(p)
+	d := s.after(alarm)
+	wantVictim(t, d, "a")
+	d.kill.advance(killSettled)
+	s.node.setAvailable(90 * mi) // below the floor nobody waits
+	s.offer(q)
+	s.quiet(1, alarm, "this sample may be older than the end of the kill")
+	d = s.after(alarm)
+	wantVictim(t, d, "b")
+	if d.Outside {
+		t.Error("410 MiB are missing, 450 are coming back and 200 can be had")
+	}
+}

@@ -214,12 +214,12 @@ func (s *Sampler) measure(h *hard, d *Decision) {
 			continue
 		}
 		p.measure(c)
-		// The plan may be older than what is in flight.
-		c.Out = h == &s.allocatable && !p.inPods || s.isVictim(s.inflight, p.UID) || s.isVictim(s.second, p.UID)
+		// The plan may be older than what is in flight, which is one kill at most
+		// when another is decided on.
+		dying := s.inflight != nil && s.inflight.pod().UID == p.UID
+		c.Out = dying || h == &s.allocatable && !p.inPods
 	}
 }
-
-func (s *Sampler) isVictim(d *Decision, uid string) bool { return d != nil && d.pod().UID == uid }
 
 // decide measures every pod of the plan and takes the first by rank.
 func (s *Sampler) decide(h *hard, m *MemorySample, st *step, rules *Rules) {
