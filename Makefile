@@ -41,6 +41,21 @@ test-unit: ## run the tests that start no container
 test-lab: ## run the tests on real containerd 1.6 and 2.4 (root)
 	$(GO) test -race -p 1 -timeout 30m $(LAB)
 
+.PHONY: test-vm
+test-vm: ## run the tests that need cgroup v2, systemd or a memory to exhaust, in a virtual machine (root, Debian, x86_64; ARGS='-only packed')
+	$(GO) build -o bin/evictd-vm ./test/vm
+	bin/evictd-vm test $(ARGS)
+
+.PHONY: soak-vm
+soak-vm: ## watch in the virtual machine for SOAK (10m) each that load without shortage costs no pod (root, Debian, x86_64)
+	$(GO) build -o bin/evictd-vm ./test/vm
+	bin/evictd-vm soak -for $(SOAK)
+
+.PHONY: vm
+vm: ## run CMD='a shell line' in the virtual machine (ARGS='-m 1024 -swap 512 -share DIR:/mnt:rw'; root, Debian, x86_64)
+	@$(GO) build -o bin/evictd-vm ./test/vm
+	@bin/evictd-vm run $(ARGS) -- "$${CMD:?say what to run: make vm CMD='uname -a'}"
+
 .PHONY: conformance
 conformance: build ## run critest directly and through the proxy on a real containerd 2.4 and compare (root, Debian 12, 6 minutes)
 	$(GO) run ./test/conformance -binary $(BIN)

@@ -46,7 +46,7 @@ func say(text string) {
 }
 
 func run() error {
-	port, err := openPort(30 * time.Second)
+	port, err := openPort(2 * time.Minute)
 	if err != nil {
 		return err
 	}
