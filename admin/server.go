@@ -184,7 +184,10 @@ func (x *Explanation) narrow(name string) bool {
 		return !slices.ContainsFunc(d.Candidates, func(c eviction.CandidateReport) bool { return is(c.Ref) }) &&
 			(d.Victim == nil || other(*d.Victim))
 	})
+	x.NotAdmitted = slices.DeleteFunc(slices.Clone(x.NotAdmitted), func(n eviction.NotAdmitted) bool { return other(n.Pod) })
 	switch {
+	case len(x.NotAdmitted) > 0:
+		x.Pod = &x.NotAdmitted[0].Pod
 	case len(x.Candidates) > 0:
 		x.Pod = &x.Candidates[0].Ref
 	case len(x.Holds) > 0:

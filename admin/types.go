@@ -48,6 +48,7 @@ type ProxyStatus struct {
 	InFlight      int    `json:"inFlight"`
 	Refused       uint64 `json:"refused"`
 	HeldMeanwhile uint64 `json:"heldMeanwhile"`
+	NotAdmitted   uint64 `json:"notAdmitted"` // new pods refused under pressure, each time they asked
 	Decorated     uint64 `json:"decorated"`
 	Undecodable   uint64 `json:"undecodable"`
 	Panics        uint64 `json:"panics"`

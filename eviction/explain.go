@@ -163,14 +163,16 @@ type Explanation struct {
 	// Next is the pod that would be evicted if the threshold were met now.
 	Next *inventory.Ref `json:"next,omitempty"`
 	// NoNext says why there is none.
-	NoNext    string         `json:"noNext,omitempty"`
-	Decisions []Report       `json:"decisions"` // newest first
-	Holds     []holds.Record `json:"-"`
+	NoNext    string   `json:"noNext,omitempty"`
+	Decisions []Report `json:"decisions"` // newest first
+	// NotAdmitted are new pods that wait for the pressure to be over.
+	NotAdmitted []NotAdmitted  `json:"notAdmitted,omitempty"`
+	Holds       []holds.Record `json:"-"`
 }
 
 // Explain measures every pod now and ranks them.
 func (e *Engine) Explain(decisions int) Explanation {
-	x := Explanation{Mode: mode(e.settings().Rules), Memory: e.memoryNow(), Signals: e.signals(), Decisions: e.history.newest(decisions), Holds: e.holds.Records()}
+	x := Explanation{Mode: mode(e.settings().Rules), Memory: e.memoryNow(), Signals: e.signals(), Decisions: e.history.newest(decisions), Holds: e.holds.Records(), NotAdmitted: e.waitingNow()}
 	plan := e.sampler.plan.Load()
 	if plan == nil {
 		x.NoNext = NoPods.String()

@@ -247,7 +247,7 @@ func askProxy(ctx context.Context, socket string) admin.ProxyStatus {
 		Reachable: true, Listen: st.Listen, Upstream: st.Upstream.Endpoint, UpstreamState: st.Upstream.State,
 		UpstreamError: cmp.Or(st.Upstream.DialError, st.Upstream.Problem), Runtime: st.Upstream.Runtime,
 		InFlight: st.InFlight, HeldMeanwhile: st.HeldMeanwhile, Undecodable: st.Undecodable,
-		Refused: st.Refused, Decorated: st.Decorated, Panics: st.Panics, EventsDropped: st.EventsDropped, HoldsProblem: st.HoldsProblem,
+		Refused: st.Refused, NotAdmitted: st.Admission.MemoryPressure + st.Admission.DiskPressure + st.Admission.PIDPressure, Decorated: st.Decorated, Panics: st.Panics, EventsDropped: st.EventsDropped, HoldsProblem: st.HoldsProblem,
 	}
 	for _, c := range st.Calls {
 		out.Calls += c.Count

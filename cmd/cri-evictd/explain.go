@@ -52,6 +52,10 @@ func printExplanation(out io.Writer, x *admin.Explanation) {
 	}
 	fmt.Fprintln(out)
 	printCandidates(out, x.Candidates)
+	for _, n := range x.NotAdmitted {
+		fmt.Fprintf(out, "\nnew pod %s (uid %s) is not admitted: the node is under %s; it asked %d times since %s, last %s; it is admitted once that is over\n",
+			n.Pod, n.Pod.UID, n.Condition, n.Times, n.First.Format(time.RFC3339), ago(n.Last))
+	}
 	for _, h := range x.Holds {
 		fmt.Fprintf(out, "\nhold #%d of %s (uid %s): %s\n", h.ID, h.Pod, h.Pod.UID, holdText(&h))
 	}

@@ -99,7 +99,19 @@ func TestOutputForPeople(t *testing.T) {
 		Metrics:  admin.MetricsStatus{Address: "127.0.0.1:10271", Error: "listen tcp 127.0.0.1:10271: bind: address already in use"},
 		Problems: []string{"no proxy (x): holds are not enforced, pods may be started again", "ledger: disk full"},
 	}
+	waits := []eviction.NotAdmitted{{
+		Pod: inventory.Ref{Namespace: "default", Name: "new", UID: "u9"}, Condition: "MemoryPressure", Times: 3,
+		First: time.Date(2026, 11, 29, 18, 30, 0, 0, time.UTC), Last: time.Now(),
+	}}
+	waiting := admin.Explanation{Explanation: eviction.Explanation{Memory: eviction.MemoryNow{MemoryReport: pressed()}, NotAdmitted: waits}, Pod: &waits[0].Pod}
+	paused := admin.Status{
+		Version: "v1", PID: 42, Engine: eviction.State{Mode: "paused", Started: time.Now(), Pods: 3, PausedUntil: time.Date(2026, 11, 29, 19, 0, 0, 0, time.UTC),
+			Memory: eviction.MemoryNow{MemoryReport: pressed(), MetSince: time.Now()}, NotAdmitted: waits},
+		Proxy: admin.ProxyStatus{Reachable: true, Listen: "unix:///c.sock", Upstream: "unix:///r.sock", UpstreamState: "READY", Runtime: "fake v1.0.0"},
+	}
 	for name, print := range map[string]func(io.Writer){
+		"explain-waiting.txt": func(w io.Writer) { printExplanation(w, &waiting) },
+		"status-paused.txt":   func(w io.Writer) { printStatus(w, &paused) },
 		"explain.txt":         func(w io.Writer) { printExplanation(w, &x) },
 		"explain-pod.txt":     func(w io.Writer) { printExplanation(w, &onePod) },
 		"explain-nothing.txt": func(w io.Writer) { printExplanation(w, &nothing) },

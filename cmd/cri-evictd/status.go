@@ -60,7 +60,7 @@ func printStatus(out io.Writer, s *admin.Status) {
 			row("not admitted", "%s (uid %s) under %s, asked %d times, last %s", n.Pod, n.Pod.UID, n.Condition, n.Times, ago(n.Last))
 		}
 		if p.Reachable {
-			row("proxy", "%s -> %s (%s, %s), %d calls, %d refused, %d decorated", p.Listen, p.Upstream, p.UpstreamState, p.Runtime, p.Calls, p.Refused, p.Decorated)
+			row("proxy", "%s -> %s (%s, %s), %d calls, %d refused, %d not admitted, %d decorated", p.Listen, p.Upstream, p.UpstreamState, p.Runtime, p.Calls, p.Refused, p.NotAdmitted, p.Decorated)
 		} else {
 			row("proxy", "not reachable")
 		}
