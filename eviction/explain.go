@@ -36,6 +36,9 @@ type State struct {
 	Sources []SourceNow `json:"sources"`
 	// HoldStates are how many records of the holds file are in which state.
 	HoldStates map[string]int `json:"holdStates"`
+	// Soft are the soft thresholds, Conditions what the proxy admits pods by.
+	Soft       []SoftNow     `json:"soft,omitempty"`
+	Conditions ConditionsNow `json:"conditions"`
 }
 
 // MemoryNow is the last sample.
@@ -87,6 +90,7 @@ func (e *Engine) State() State {
 	s.NotAdmitted = e.waitingNow()
 	s.Waiting = e.waitingFor(&e.sampler.hard, &e.settings().Rules)
 	s.Signals, s.Sources = e.signals(), e.sources(&s)
+	s.Soft, s.Conditions = e.softNow(), e.conditionsNow()
 	return s
 }
 
@@ -159,6 +163,7 @@ type Explanation struct {
 	Mode       string            `json:"mode"`
 	Memory     MemoryNow         `json:"memory"`
 	Signals    []SignalNow       `json:"signals"`
+	Soft       []SoftNow         `json:"soft,omitempty"`
 	Candidates []CandidateReport `json:"candidates"`
 	// Next is the pod that would be evicted if the threshold were met now.
 	Next *inventory.Ref `json:"next,omitempty"`
@@ -171,6 +176,7 @@ type Explanation struct {
 // Explain measures every pod now and ranks them.
 func (e *Engine) Explain(decisions int) Explanation {
 	x := Explanation{Mode: mode(e.settings().Rules), Memory: e.memoryNow(), Signals: e.signals(), Decisions: e.history.newest(decisions), Holds: e.holds.Records()}
+	x.Soft = e.softNow()
 	plan := e.sampler.plan.Load()
 	if plan == nil {
 		x.NoNext = NoPods.String()
@@ -197,7 +203,7 @@ func (e *Engine) Explain(decisions int) Explanation {
 // report describes a decision with all its inputs.
 func (e *Engine) report(d *Decision, outcome string) *Report {
 	r := &Report{
-		ID: d.ID, Time: d.At.UTC(), Signal: d.Signal, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d),
+		ID: d.ID, Time: d.At.UTC(), Signal: d.Signal, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d), Soft: d.soft,
 		Memory: memoryReport(&d.Sample, &d.Verdict, &d.Rules),
 	}
 	victim := d.pod().Ref

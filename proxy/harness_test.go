@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long tests wait for what must happen.
-const patience = time.Minute
+const patience = 20 * time.Second
 
 // rig is a fake runtime with a proxy in front of it.
 type rig struct {

@@ -83,7 +83,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		Store: store, Syncer: syncer, Holds: writer, Runtime: client, Cgroups: cgroups, Thaw: m.fs.ThawPath,
 		Meminfo: m.meminfo, MinFree: m.minFree, BootID: m.bootID, Clock: time.Now, Log: log,
 		OpenPods: cgroups.OpenPods, TopLevel: cgroups.TopLevel,
-		Wakeups: eviction.RealKernelEvents{FS: m.fs}, BetweenIntentAndKill: a.between,
+		Hooks: client, Wakeups: eviction.RealKernelEvents{FS: m.fs}, BetweenIntentAndKill: a.between,
 	}
 	if m.vmstat != nil {
 		parts.Scan = m.vmstat

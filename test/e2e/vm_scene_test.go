@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,7 +37,6 @@ func newScene(t *testing.T, v lab.Version) *scene {
 	t.Helper()
 	needMachine(t)
 	s := &scene{node: newNode(t, v)}
-	timeline(t)
 	swap := s.meminfo().SwapTotal
 	switch want := os.Getenv("CRI_EVICTD_E2E_SWAP"); {
 	case want == "yes" && swap == 0, want == "no" && swap > 0:
@@ -58,7 +56,11 @@ func newScene(t *testing.T, v lab.Version) *scene {
 
 func (s *scene) status() admin.Status {
 	s.t.Helper()
-	return answer(s.d, (*admin.Client).Status)
+	st, err := s.d.admin().Status(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return st
 }
 
 // beating starts two neighbours that keep within their requests.
@@ -171,7 +173,10 @@ func (s *scene) mustHaveKilledNobody() {
 	if got := s.d.evictions(); len(got) != 0 {
 		s.t.Errorf("evicted: %v", got)
 	}
-	x := answer(s.d, func(c *admin.Client, ctx context.Context) (admin.Explanation, error) { return c.Explain(ctx, "") })
+	x, err := s.d.admin().Explain(s.t.Context(), "")
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	for _, r := range x.Decisions {
 		if r.Kill != nil || slices.Contains([]string{"evicted", "failed", "wouldEvict", "resumed"}, r.Outcome) {
 			s.t.Errorf("a decision to kill: %s", jsonText(r))

@@ -76,10 +76,7 @@ func unpackQEMU(ctx context.Context, log io.Writer, dir string) error {
 		return err
 	}
 	// Only what is needed, and where the cache looks for it.
-	if err := os.Rename(filepath.Join(part, "usr"), filepath.Join(dir, "usr")); err != nil {
-		return err
-	}
-	return os.RemoveAll(part)
+	return os.Rename(filepath.Join(part, "usr"), filepath.Join(dir, "usr"))
 }
 
 // probeLimit is what a machine may take that only boots its initramfs: a second

@@ -19,12 +19,11 @@ type Job struct {
 // SwapDisk is the serial number of the disk used for swap space.
 const SwapDisk = "swap"
 
-// Share is a folder of the host: over 9p, or a copy of it on a disk.
+// Share is a folder of the host, over 9p.
 type Share struct {
-	Tag   string // the device's mount tag; the disk's serial number
+	Tag   string // the device's mount tag
 	Mount string // where the guest mounts it
 	Write bool
-	Disk  bool
 }
 
 // Step is one command. Steps run one after the other, as root; a step that fails
