@@ -127,6 +127,7 @@ func TestGraceOfAnUnknownPod(t *testing.T) {
 	}{
 		{"the runtime fails", func(r *rig) { r.hooks.err = errors.New("broken") }, "c-hog 30s"},
 		{"no such question", func(r *rig) { r.hooks = nil }, "c-hog 30s"},
+		{"longer than a hold lasts", func(r *rig) { r.set.MaxPodGrace, r.set.HoldMaximum = time.Hour, time.Minute }, "c-hog 60s"},
 		{"evictionMaxPodGracePeriod 0", func(r *rig) { r.set.MaxPodGrace = 0 }, "c-hog 2s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -60,6 +60,37 @@ func TestRestoreSoft(t *testing.T) {
 	}
 }
 
+// What was for allocatableMemory.available is judged by that.
+func TestRestoreAllocatable(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		soft  bool
+		left  uint64
+		state string
+		kills int
+	}{
+		{"hard, the breach stands", false, 400 * mi, "killed", 1},
+		{"hard, it is gone", false, 600 * mi, "released breach-gone", 0},
+		{"soft, the breach stands", true, 900 * mi, "killed", 0},
+		{"soft, it is gone", true, 2 * gi, "released breach-gone", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := softRig(t)
+				r.withPods(tt.left)
+				r.set.Allocatable = Rules{Amount: 500 * mi, Floor: 100 * mi}
+				c := r.add(testPod{uid: "hog", usage: 2 * gi})
+				r.left(holds.Record{ID: 7, State: holds.Intent, Soft: tt.soft, UID: "hog", SandboxID: "s-hog", Cgroup: c.path, CgroupInode: c.inode, Signal: string(AllocatableMemoryAvailable)})
+				defer r.start()()
+				pass(3 * time.Second)
+				if got := r.state("hog"); got != tt.state || killsOf(c) != tt.kills {
+					t.Errorf("hold %s, %d kills", got, killsOf(c))
+				}
+			})
+		})
+	}
+}
+
 // Our end in the middle of a grace: the hold stands, nothing is killed, and the
 // next start goes on.
 func TestEndWithinAGrace(t *testing.T) {

@@ -164,6 +164,34 @@ func TestCaseB104Watches(t *testing.T) {
 	}
 }
 
+// Never twice on one sample, and never on one from before what was done had
+// ended.
+func TestWatchNeedsANewSample(t *testing.T) {
+	th := SoftThreshold{Amount: 1000, Grace: 10 * time.Second}
+	w := &watch{armed: true}
+	o := at{sec: 10, available: 900}.observation()
+	rounds(w, th, at{sec: 0, available: 900})
+	w.round(th, o, o.At)
+	if !w.due(o) {
+		t.Fatal("not due after its grace")
+	}
+	w.round(th, o, o.At.Add(time.Second))
+	if w.due(o) {
+		t.Error("due again on the same sample")
+	}
+	w.done(t0.Add(15*time.Second), 900)
+	o = at{sec: 15, available: 890}.observation()
+	w.round(th, o, o.At)
+	if w.due(o) {
+		t.Error("due on a sample from before the eviction had ended")
+	}
+	o = at{sec: 15.1, available: 890}.observation()
+	w.round(th, o, o.At)
+	if !w.due(o) {
+		t.Error("not due on the next one")
+	}
+}
+
 func TestWatchRemembersWhatWasNotClear(t *testing.T) {
 	th := SoftThreshold{Amount: 1000, MinReclaim: 200, Grace: time.Minute}
 	w := &watch{armed: true}
