@@ -11,18 +11,22 @@ import (
 
 // softText is one line about a soft threshold.
 func softText(s *eviction.SoftNow) string {
+	return fmt.Sprintf("soft %s: %s", s.Signal, softState(s))
+}
+
+func softState(s *eviction.SoftNow) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "soft %s: ", s.Signal)
 	if s.Known {
 		fmt.Fprintf(&b, "%s, ", bytesText(s.Available))
 	} else {
 		b.WriteString("unknown, ")
 	}
-	fmt.Fprintf(&b, "threshold %s (minimum reclaim %s, grace %s), ", bytesText(s.Threshold), bytesText(s.MinReclaim), s.Grace)
-	if s.MetSince.IsZero() {
-		b.WriteString("not met")
-	} else {
-		fmt.Fprintf(&b, "met since %s", s.MetSince.Format(time.RFC3339))
+	fmt.Fprintf(&b, "threshold %s (minimum reclaim %s, grace %s)", bytesText(s.Threshold), bytesText(s.MinReclaim), s.Grace)
+	switch {
+	case !s.MetSince.IsZero():
+		fmt.Fprintf(&b, ", met since %s", s.MetSince.Format(time.RFC3339))
+	case s.Known:
+		b.WriteString(", not met")
 	}
 	if s.Unarmed {
 		b.WriteString(", unarmed")
@@ -31,6 +35,27 @@ func softText(s *eviction.SoftNow) string {
 		fmt.Fprintf(&b, "; %s", s.Waiting)
 	}
 	return b.String()
+}
+
+// conditionsText names the node's conditions as the proxy is told.
+func conditionsText(c *eviction.ConditionsNow) string {
+	var on []string
+	for _, x := range []struct {
+		holds bool
+		name  string
+	}{{c.MemoryPressure, "MemoryPressure"}, {c.DiskPressure, "DiskPressure"}, {c.PIDPressure, "PIDPressure"}} {
+		if x.holds {
+			on = append(on, x.name)
+		}
+	}
+	text := "none"
+	if len(on) > 0 {
+		text = fmt.Sprintf("%s since %s", strings.Join(on, ", "), c.Since.Format(time.RFC3339))
+	}
+	if c.Error != "" {
+		text += "; the proxy cannot be told: " + c.Error
+	}
+	return text
 }
 
 // printSoft prints what a soft decision was made of; nothing for a hard one.
@@ -44,8 +69,11 @@ func printSoft(out io.Writer, s *eviction.SoftReport) {
 	}
 	fmt.Fprintf(out, "  soft: grace %s, met since %s, minimum reclaim %s, missing %s\n", s.Grace, since, bytesText(s.MinReclaim), bytesText(s.Shortage))
 	if r := s.Reclaim; r != nil {
-		fmt.Fprintf(out, "  memory.reclaim: asked for %s, got %s in %s from %d pods; available %s before, %s after %s\n",
-			bytesText(r.Asked), bytesText(r.Returned), r.Took.Round(time.Millisecond), len(r.Pods), bytesText(r.Available), bytesText(r.After), r.Error)
+		fmt.Fprintf(out, "  memory.reclaim: asked for %s, got %s in %s, pods asked: %d; available %s before, %s after\n",
+			bytesText(r.Asked), bytesText(r.Returned), r.Took.Round(time.Millisecond), len(r.Pods), bytesText(r.Available), bytesText(r.After))
+		if r.Error != "" {
+			fmt.Fprintf(out, "  memory.reclaim failed: %s\n", r.Error)
+		}
 	}
 	if s.PodGrace > 0 {
 		asked := "unknown"

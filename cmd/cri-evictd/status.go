@@ -55,6 +55,12 @@ func printStatus(out io.Writer, s *admin.Status) {
 		if len(e.Wakeups) > 0 {
 			row("wake-ups", "%s", wakeupsText(e.Wakeups))
 		}
+		for _, x := range e.Soft {
+			row("soft "+string(x.Signal), "%s", softState(&x))
+		}
+		if c := e.Conditions; c != (eviction.ConditionsNow{}) {
+			row("conditions", "%s", conditionsText(&c))
+		}
 		row("pods", "%d known, %d held", e.Pods, e.Held)
 		for _, n := range e.NotAdmitted {
 			row("not admitted", "%s (uid %s) under %s, asked %d times, last %s", n.Pod, n.Pod.UID, n.Condition, n.Times, ago(n.Last))
