@@ -2,16 +2,29 @@ package eviction
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cri-evictd/cri-evictd/holds"
 )
 
+// livePods is a pods' cgroup that changes while it is read.
+type livePods struct {
+	fakePods
+	used atomic.Uint64
+}
+
+func (f *livePods) Usage() (uint64, error) { return f.used.Load(), nil }
+
+// left changes what the pods have left, in bytes.
+func (f *livePods) left(n uint64) { f.used.Store(f.limit - n) }
+
 // withPods gives the rig a pods' cgroup of 29 GiB with this much left, and a soft
 // threshold of 1 GiB, met for 10 s, for it.
-func (r *rig) withPods(left uint64) *fakePods {
-	f := &fakePods{limit: 29 * gi, usage: 29*gi - left}
+func (r *rig) withPods(left uint64) *livePods {
+	f := &livePods{fakePods: fakePods{limit: 29 * gi}}
+	f.left(left)
 	r.openPods = func() (PodsMemory, error) { return f, nil }
 	r.set.Soft = append(r.set.Soft, SoftThreshold{Signal: AllocatableMemoryAvailable, Amount: gi, Grace: 10 * time.Second})
 	return f
@@ -41,7 +54,7 @@ func TestCaseB104(t *testing.T) {
 				defer r.startSoft()()
 				r.over("p1")
 				pass(time.Second)
-				pods.usage = 29*gi - tt.left
+				pods.left(tt.left)
 				pass(14 * time.Second)
 				r.wantOutcomes(tt.outcomes...)
 				if tt.left == 0 {
@@ -65,10 +78,11 @@ func TestSoftAllocatableIsAboutKubepods(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := softRig(t)
 		pods := r.withPods(8 * gi)
-		r.add(testPod{uid: "out", usage: 4 * gi, parent: "/other/podout"})
+		r.add(testPod{uid: "out", usage: 4 * gi, parent: "/other"})
+		r.cgroups.make("/other/c-out", 4*gi)
 		r.add(testPod{uid: "in", usage: 2 * gi})
 		defer r.startSoft()()
-		pods.usage = 29*gi - 900*mi
+		pods.left(900 * mi)
 		pass(15 * time.Second)
 		r.wantOutcomes("evicted in")
 	})
@@ -104,7 +118,7 @@ func TestReleaseWaitsForAllocatable(t *testing.T) {
 		r.add(testPod{uid: "hog", usage: 2 * gi})
 		defer r.evicted("hog")()
 		r.node.setAvailable(8 * gi)
-		pods.usage = 29*gi - 2*gi // clear, but not with the pod
+		pods.left(2 * gi) // clear, but not with the pod
 		for range 10 {
 			r.wanted("hog")
 			pass(9 * time.Second)
@@ -112,7 +126,7 @@ func TestReleaseWaitsForAllocatable(t *testing.T) {
 		if got := r.state("hog"); got != "killed" {
 			t.Errorf("%s although the pods have no room for it", got)
 		}
-		pods.usage = 20 * gi
+		pods.left(9 * gi)
 		pass(12 * time.Second)
 		if got := r.state("hog"); got != "released pressure-over" {
 			t.Errorf("hold %s", got)
