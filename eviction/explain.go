@@ -31,6 +31,9 @@ type State struct {
 	NotAdmitted []NotAdmitted `json:"notAdmitted,omitempty"`
 	// Waiting says why no pod is taken although the threshold is met.
 	Waiting string `json:"waiting,omitempty"`
+	// Soft are the soft thresholds, Conditions what the proxy admits pods by.
+	Soft       []SoftNow     `json:"soft,omitempty"`
+	Conditions ConditionsNow `json:"conditions"`
 	// Signals are those that are watched, Sources what all of it relies on.
 	Signals []SignalNow `json:"signals"`
 	Sources []SourceNow `json:"sources"`
@@ -89,6 +92,7 @@ func (e *Engine) State() State {
 	}
 	s.NotAdmitted = e.waitingNow()
 	s.Waiting = e.waitingFor(&e.sampler.hard, &e.settings().Rules)
+	s.Soft, s.Conditions = e.softNow(), e.conditionsNow()
 	s.Signals, s.Sources = e.signals(), e.sources(&s)
 	s.Soft, s.Conditions = e.softNow(), e.conditionsNow()
 	return s
@@ -162,6 +166,7 @@ func (e *Engine) signalNow(h *hard, r *Rules, minFree uint64) MemoryNow {
 type Explanation struct {
 	Mode       string            `json:"mode"`
 	Memory     MemoryNow         `json:"memory"`
+	Soft       []SoftNow         `json:"soft,omitempty"`
 	Signals    []SignalNow       `json:"signals"`
 	Soft       []SoftNow         `json:"soft,omitempty"`
 	Candidates []CandidateReport `json:"candidates"`

@@ -106,6 +106,7 @@ func (h *hard) publish(m *MemorySample, st *step) {
 	l.period.Store(int64(st.period))
 	l.direct.Store(st.verdict.DirectReclaim)
 	l.action.Store(uint32(st.action))
+	began := st.verdict.Met && !l.met.Load()
 	l.timeTo.Store(-1)
 	if d, ok := h.core.pace.timeTo(st.verdict.Available, h.core.rules.Amount); ok {
 		l.timeTo.Store(int64(d))

@@ -323,6 +323,10 @@ func onlyReported(r *Rules) string {
 func (e *Engine) saySoftNobody(w *softWatch, none NoVictim, now time.Time) {
 	e.soft.mu.Lock()
 	w.why = none.String()
+	if !w.noted[none] {
+		w.noted[none] = true
+		e.counters.decided(w.key.Signal, KindSoft, OutcomeNoVictim, none.Reason())
+	}
 	said := w.said == w.why
 	w.said = w.why
 	soft := &SoftReport{

@@ -37,6 +37,8 @@ type softWatch struct {
 	// a decision of mode observe was.
 	said   string
 	saidAt time.Time
+	// noted are the reasons for having no victim that were counted in this breach.
+	noted [noVictims]bool
 }
 
 // softHalf is what the slow half judges itself: soft thresholds, conditions, and
@@ -173,7 +175,7 @@ func (e *Engine) cleared(w *softWatch, _ time.Time) {
 	}
 	if w.fresh || !w.tried {
 		w.tried, w.reclaim = false, nil
-		w.said = ""
+		w.said, w.noted = "", [noVictims]bool{}
 	}
 }
 

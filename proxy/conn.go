@@ -18,11 +18,19 @@ import (
 // saves is Go's monitor thread, which every announced system call of an idle
 // process wakes, and which then polls every 20 us beside the call it was woken
 // for: a fifth of the CPU time of a short call, and a second thread on its way.
+//
+// Fairness needs that thread, though: it interrupts a goroutine that runs on and
+// on, and looks after the other connections meanwhile. So of a peer that never
+// makes us wait one read in announceEvery is announced after all. Writes follow
+// from reads: without window updates they end.
 type bareConn struct {
 	net.Conn
 	raw         syscall.RawConn
 	read, write transfer
 }
+
+// announceEvery is larger than what a call of usual size takes: 512 KiB.
+const announceEvery = 16
 
 // transfer is one direction. The callback for the poller is made once, so that
 // a read or write allocates nothing.
@@ -32,6 +40,8 @@ type transfer struct {
 	buf  []byte
 	n    int // of buf, moved so far
 	err  error
+	// row is how many reads have been made without a wait.
+	row int
 
 	// Of ReadOnReady: where buf comes from when there is something to read.
 	size   int
@@ -102,12 +112,26 @@ func (t *transfer) run(poll func(func(uintptr) bool) error, p []byte, call strin
 	switch {
 	case err != nil: // closed, or the deadline
 		return n, err
-	case t.err == io.EOF:
-		return n, io.EOF
 	case t.err != nil:
 		return n, os.NewSyscallError(call, t.err)
+	case n == 0: // only at the end of what the peer sends: p is not empty
+		return n, io.EOF
 	}
 	return n, nil
+}
+
+// call is one system call on the rest of buf, which stays where it is: it is in t.
+func (t *transfer) call(number, fd uintptr) (int, unix.Errno) {
+	rest := t.buf[t.n:]
+	var n uintptr
+	var errno unix.Errno
+	if t.row == announceEvery {
+		t.row = 0
+		n, _, errno = unix.Syscall(number, fd, uintptr(unsafe.Pointer(&rest[0])), uintptr(len(rest)))
+	} else {
+		n, _, errno = unix.RawSyscall(number, fd, uintptr(unsafe.Pointer(&rest[0])), uintptr(len(rest)))
+	}
+	return int(n), errno
 }
 
 // receive is one attempt to read something; false means wait for more.
@@ -117,10 +141,12 @@ func (t *transfer) receive(fd uintptr) bool {
 		t.buf = *t.pooled
 	}
 	for {
-		n, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&t.buf[0])), uintptr(len(t.buf)))
+		t.row++
+		n, errno := t.call(unix.SYS_READ, fd)
 		switch {
 		case errno == unix.EINTR:
 		case errno == unix.EAGAIN:
+			t.row = 0
 			if t.pool != nil {
 				t.pool.Put(t.pooled)
 				t.pooled, t.buf = nil, nil
@@ -130,10 +156,7 @@ func (t *transfer) receive(fd uintptr) bool {
 			t.err = errno
 			return true
 		default:
-			t.n = int(n)
-			if n == 0 {
-				t.err = io.EOF
-			}
+			t.n = n
 			return true
 		}
 	}
@@ -142,7 +165,7 @@ func (t *transfer) receive(fd uintptr) bool {
 // send writes as much as goes; false means wait for room.
 func (t *transfer) send(fd uintptr) bool {
 	for t.n < len(t.buf) {
-		n, _, errno := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&t.buf[t.n])), uintptr(len(t.buf)-t.n))
+		n, errno := t.call(unix.SYS_WRITE, fd)
 		switch {
 		case errno == unix.EINTR:
 		case errno == unix.EAGAIN:
@@ -151,7 +174,7 @@ func (t *transfer) send(fd uintptr) bool {
 			t.err = errno
 			return true
 		default:
-			t.n += int(n)
+			t.n += n
 		}
 	}
 	return true

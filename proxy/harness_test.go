@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long tests wait for what must happen.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // rig is a fake runtime with a proxy in front of it.
 type rig struct {

@@ -246,7 +246,10 @@ func askProxy(ctx context.Context, socket string) admin.ProxyStatus {
 	out := admin.ProxyStatus{
 		Reachable: true, Listen: st.Listen, Upstream: st.Upstream.Endpoint, UpstreamState: st.Upstream.State,
 		UpstreamError: cmp.Or(st.Upstream.DialError, st.Upstream.Problem), Runtime: st.Upstream.Runtime,
-		InFlight: st.InFlight, HeldMeanwhile: st.HeldMeanwhile, Undecodable: st.Undecodable,
+		NotAdmitted: map[string]uint64{
+			proxy.MemoryPressure: st.Admission.MemoryPressure, proxy.DiskPressure: st.Admission.DiskPressure, proxy.PIDPressure: st.Admission.PIDPressure,
+		},
+		Undecided: st.Admission.Undecided, InFlight: st.InFlight, HeldMeanwhile: st.HeldMeanwhile, Undecodable: st.Undecodable,
 		Refused: st.Refused, Decorated: st.Decorated, Panics: st.Panics, EventsDropped: st.EventsDropped, HoldsProblem: st.HoldsProblem,
 	}
 	for _, c := range st.Calls {

@@ -268,13 +268,31 @@ func (d *daemon) stop() {
 	}
 }
 
+// answer asks the daemon until it answers: the client waits 2 s, which a machine at
+// its end does not always hold.
+func answer[T any](d *daemon, ask func(*admin.Client, context.Context) (T, error)) T {
+	d.n.t.Helper()
+	var got T
+	var err error
+	for end := time.Now().Add(30 * time.Second * here(d.n.t).slowness); ; {
+		if got, err = ask(d.admin(), d.n.t.Context()); err == nil {
+			return got
+		}
+		select {
+		case <-d.done:
+			d.n.t.Fatalf("cri-evictd has ended: %v", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+		if time.Now().After(end) {
+			d.n.t.Fatal(err)
+		}
+	}
+}
+
 // holds returns the records of one pod.
 func (d *daemon) holds(uid string) []admin.Hold {
 	d.n.t.Helper()
-	h, err := d.admin().Holds(d.n.t.Context())
-	if err != nil {
-		d.n.t.Fatal(err)
-	}
+	h := answer(d, (*admin.Client).Holds)
 	var out []admin.Hold
 	for _, r := range h.Holds {
 		if r.Pod.UID == uid {
@@ -303,10 +321,7 @@ func (d *daemon) waitKilled(uid string) admin.Hold {
 // evictions counts the pods that were evicted or are being.
 func (d *daemon) evictions() map[string]int {
 	d.n.t.Helper()
-	h, err := d.admin().Holds(d.n.t.Context())
-	if err != nil {
-		d.n.t.Fatal(err)
-	}
+	h := answer(d, (*admin.Client).Holds)
 	out := map[string]int{}
 	for _, r := range h.Holds {
 		out[r.Pod.Name]++

@@ -15,7 +15,12 @@ import (
 // anything wrong. Nobody is killed.
 func TestVMPackedNode(t *testing.T) {
 	s := newScene(t, lab.Current)
-	const pods = 3
+	const (
+		pods = 3
+		// besides is for what is in a pod's limit beside the memory it takes: the
+		// workload itself, page tables, the pause process.
+		besides = 12 * mi
+	)
 	m := s.status().Engine.Memory
 	// The operator has reserved what the system uses: what is left when the pods
 	// are full lies between floor and threshold. Each pod costs a shim and a
@@ -31,14 +36,13 @@ func TestVMPackedNode(t *testing.T) {
 
 	var packed []*livePod
 	for i := range pods {
-		// The workload itself, page tables and the pause process are in the limit, too.
-		spec := s.pod(fmt.Sprintf("packed-%d", i), "Guaranteed", share, "alloc", "--total", mib(uint64(share)/100*96), "--rate", "100Mi")
+		spec := s.pod(fmt.Sprintf("packed-%d", i), "Guaranteed", share, "alloc", "--total", mib(uint64(share-besides)), "--rate", "100Mi")
 		limit(t, spec.CgroupParent, share)
 		packed = append(packed, s.live(spec))
 	}
 	full := func() bool {
 		for _, p := range packed {
-			if s.usage(p.spec) < uint64(share)/100*95 {
+			if s.usage(p.spec) < uint64(share-besides) {
 				return false
 			}
 		}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +38,7 @@ func newScene(t *testing.T, v lab.Version) *scene {
 	t.Helper()
 	needMachine(t)
 	s := &scene{node: newNode(t, v)}
+	timeline(t)
 	swap := s.meminfo().SwapTotal
 	switch want := os.Getenv("CRI_EVICTD_E2E_SWAP"); {
 	case want == "yes" && swap == 0, want == "no" && swap > 0:
@@ -56,11 +58,7 @@ func newScene(t *testing.T, v lab.Version) *scene {
 
 func (s *scene) status() admin.Status {
 	s.t.Helper()
-	st, err := s.d.admin().Status(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return st
+	return answer(s.d, (*admin.Client).Status)
 }
 
 // beating starts two neighbours that keep within their requests.
@@ -173,10 +171,7 @@ func (s *scene) mustHaveKilledNobody() {
 	if got := s.d.evictions(); len(got) != 0 {
 		s.t.Errorf("evicted: %v", got)
 	}
-	x, err := s.d.admin().Explain(s.t.Context(), "")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	x := answer(s.d, func(c *admin.Client, ctx context.Context) (admin.Explanation, error) { return c.Explain(ctx, "") })
 	for _, r := range x.Decisions {
 		if r.Kill != nil || slices.Contains([]string{"evicted", "failed", "wouldEvict", "resumed"}, r.Outcome) {
 			s.t.Errorf("a decision to kill: %s", jsonText(r))

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // codename is the host's Debian release, "bookworm".
@@ -122,7 +124,9 @@ func debootstrap(ctx context.Context, dir, suite, source string, install bool, p
 	if install {
 		variant = "minbase"
 	}
-	args := []string{"mmdebstrap", "--variant=" + variant, "--include=" + strings.Join(packages, ",")}
+	// It mounts /proc, /sys and devices into dir. In a mount namespace of its own
+	// they are gone when it is killed, before anybody removes dir.
+	args := []string{"unshare", "--mount", "mmdebstrap", "--variant=" + variant, "--include=" + strings.Join(packages, ",")}
 	for _, p := range []string{"man", "doc", "locale", "info", "lintian"} {
 		args = append(args, "--dpkgopt=path-exclude=/usr/share/"+p+"/*")
 	}
@@ -151,6 +155,9 @@ func proxies(ctx context.Context) []string {
 func quietly(ctx context.Context, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), env...)
+	// mmdebstrap unmounts what it has mounted if it is asked to end.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 20 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", args[0], err, lastLines(out, 15))
 	}

@@ -44,6 +44,12 @@ func (b *boot) devices(socket string) ([]string, error) {
 		}
 	}
 	for i, s := range b.shares {
+		if s.disk != "" {
+			args = append(args,
+				"-drive", "file="+s.disk+",if=none,id="+tag(i)+",format=raw,readonly=on",
+				"-device", "virtio-blk-pci,drive="+tag(i)+",serial="+tag(i))
+			continue
+		}
 		// qemu runs as root: owners and modes are the same on both sides.
 		fsdev := fmt.Sprintf("local,id=%s,path=%s,security_model=passthrough,multidevs=remap", tag(i), s.host)
 		if !s.write {
@@ -60,7 +66,7 @@ func tag(i int) string { return fmt.Sprintf("share%d", i) }
 func (b *boot) job() protocol.Job {
 	job := protocol.Job{Swap: b.swap > 0, Steps: b.steps}
 	for i, s := range b.shares {
-		job.Shares = append(job.Shares, protocol.Share{Tag: tag(i), Mount: s.mount, Write: s.write})
+		job.Shares = append(job.Shares, protocol.Share{Tag: tag(i), Mount: s.mount, Write: s.write, Disk: s.disk != ""})
 	}
 	return job
 }

@@ -90,7 +90,7 @@ func buildImage(ctx context.Context, log io.Writer, dir, suite string) error {
 		func() error { return configure(root) },
 		func() error { return writeKernel(ctx, k, filepath.Join(dir, "vmlinux")) },
 		func() error { return writeInitrd(ctx, k, root, filepath.Join(dir, "initrd.img")) },
-		func() error { return makeDisk(ctx, root, filepath.Join(dir, "root.img")) },
+		func() error { return makeDisk(ctx, root, filepath.Join(dir, "root.img"), diskSize) },
 		func() error { return os.RemoveAll(root) },
 		func() error { return os.RemoveAll(packed) },
 	} {
@@ -261,11 +261,17 @@ func (i image) initrdWith(agent string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// asDisk returns the share with a disk image of what is in its folder now.
+func (s share) asDisk(ctx context.Context, path string) (share, error) {
+	s.disk = path
+	return s, makeDisk(ctx, s.host, path, "4G") // sparse
+}
+
 // makeDisk makes the ext4 image straight from the folder: no loop device and no
 // mount. Nothing is ever recovered from it, so it has no journal.
-func makeDisk(ctx context.Context, root, path string) error {
+func makeDisk(ctx context.Context, root, path, size string) error {
 	err := quietly(ctx, nil, "mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal,^metadata_csum", "-m", "0", "-L", "root",
-		"-E", "root_owner=0:0,lazy_itable_init=1", "-d", root, path, diskSize)
+		"-E", "root_owner=0:0,lazy_itable_init=1", "-d", root, path, size)
 	if err != nil {
 		return err
 	}

@@ -40,10 +40,13 @@ type machine struct {
 	logs string
 }
 
-// share is a folder of the host; without write it is read only in the guest.
+// share is a folder of the host; without write it is read only in the guest. disk
+// is a copy of it as a disk image, if there is one (see asDisk): programs that run
+// while memory ends are read from a disk, as on a node, not over 9p.
 type share struct {
 	host, mount string
 	write       bool
+	disk        string
 }
 
 // rig boots machines.

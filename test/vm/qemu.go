@@ -76,7 +76,10 @@ func unpackQEMU(ctx context.Context, log io.Writer, dir string) error {
 		return err
 	}
 	// Only what is needed, and where the cache looks for it.
-	return os.Rename(filepath.Join(part, "usr"), filepath.Join(dir, "usr"))
+	if err := os.Rename(filepath.Join(part, "usr"), filepath.Join(dir, "usr")); err != nil {
+		return err
+	}
+	return os.RemoveAll(part)
 }
 
 // probeLimit is what a machine may take that only boots its initramfs: a second

@@ -50,7 +50,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (i
 	}
 	defer cleanup()
 	m.shares = append(m.shares, cacheShare(r))
-	m.steps = []protocol.Step{{Name: "run", Args: command, Env: guestEnv(), Timeout: *limit}}
+	m.steps = []protocol.Step{{Name: "run", Args: command, Env: guestEnv(guestCache), Timeout: *limit}}
 	w := &passThrough{out: stdout}
 	if err := r.run(ctx, m, w); err != nil {
 		return 0, err
@@ -97,6 +97,6 @@ func cacheShare(r *rig) share {
 
 // guestEnv is the environment of every step: the lab's cache, and a temporary
 // folder on the disk, since containers' layers cannot be on a tmpfs of this size.
-func guestEnv() []string {
-	return []string{"CRI_EVICTD_CACHE=" + guestCache, "TMPDIR=/var/tmp"}
+func guestEnv(cache string) []string {
+	return []string{"CRI_EVICTD_CACHE=" + cache, "TMPDIR=/var/tmp"}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/cri-evictd/cri-evictd/internal/lab"
@@ -27,7 +28,9 @@ type testStep struct {
 	flags   []string
 	env     []string
 	timeout time.Duration
-	skips   skipList
+	// noSwap switches the machine's swap space off, for this step and those after.
+	noSwap bool
+	skips  skipList
 }
 
 // testMachine is a machine and what to test in it.
@@ -48,7 +51,6 @@ const (
 
 // suite are the machines of `vm test`.
 func suite() []testMachine {
-	memoryEnd := func(swap string) []string { return []string{"CRI_EVICTD_E2E_SWAP=" + swap} }
 	return []testMachine{
 		{name: "node", memory: 3072, steps: []testStep{
 			{name: "cgroupfs", folder: "cgroupfs", timeout: 5 * time.Minute, skips: pureV2},
@@ -58,17 +60,15 @@ func suite() []testMachine {
 			{name: "e2e, systemd driver", folder: "test/e2e", timeout: 20 * time.Minute,
 				flags: []string{"-test.skip=^TestVM"}, env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
 		}},
-		{name: "small, no swap", memory: 1536, steps: []testStep{
-			{name: "exhaustion", folder: "test/e2e", timeout: 8 * time.Minute,
-				flags: []string{"-test.run=^TestVMExhaustion"}, env: memoryEnd("no")},
-			{name: "no needless kill", folder: "test/e2e", timeout: 10 * time.Minute,
-				flags: []string{"-test.run=^TestVMQuiet"}, env: append(memoryEnd("no"), "CRI_EVICTD_E2E_QUIET="+quietShort.String())},
-			{name: "packed node", folder: "test/e2e", timeout: 8 * time.Minute,
-				flags: []string{"-test.run=^TestVMPacked"}, env: append(memoryEnd("no"), "CRI_EVICTD_E2E_QUIET="+packedShort.String())},
-		}},
-		{name: "small, swap", memory: 1536, swap: 1024, steps: []testStep{
+		{name: "small", memory: 1536, swap: 1024, steps: []testStep{
 			{name: "exhaustion with swap", folder: "test/e2e", timeout: 10 * time.Minute,
-				flags: []string{"-test.run=^TestVMExhaustion"}, env: memoryEnd("yes")},
+				flags: []string{"-test.run=^TestVMExhaustion"}, env: []string{"CRI_EVICTD_E2E_SWAP=yes"}},
+			{name: "exhaustion", folder: "test/e2e", timeout: 10 * time.Minute, noSwap: true,
+				flags: []string{"-test.run=^TestVMExhaustion"}},
+			{name: "no needless kill", folder: "test/e2e", timeout: 15 * time.Minute, noSwap: true,
+				flags: []string{"-test.run=^TestVMQuiet"}, env: []string{"CRI_EVICTD_E2E_QUIET=" + quietShort.String()}},
+			{name: "packed node", folder: "test/e2e", timeout: 10 * time.Minute, noSwap: true,
+				flags: []string{"-test.run=^TestVMPacked"}, env: []string{"CRI_EVICTD_E2E_QUIET=" + packedShort.String()}},
 		}},
 	}
 }
@@ -77,7 +77,7 @@ func suite() []testMachine {
 func soakSuite(quiet time.Duration) []testMachine {
 	return []testMachine{{name: "soak", memory: 1536, steps: []testStep{
 		{name: "no needless kill", folder: "test/e2e", timeout: 6*quiet + 20*time.Minute, flags: []string{"-test.run=^TestVM(Quiet|Packed)"},
-			env: []string{"CRI_EVICTD_E2E_SWAP=no", "CRI_EVICTD_E2E_QUIET=" + quiet.String()}},
+			noSwap: true, env: []string{"CRI_EVICTD_E2E_QUIET=" + quiet.String()}},
 	}}}
 }
 
@@ -139,18 +139,20 @@ func runSuite(ctx context.Context, machines []testMachine, logs string, stdout, 
 		return 0, err
 	}
 	defer remove()
-	if err := compile(ctx, machines, dir); err != nil {
+	programs := share{host: filepath.Join(dir, "programs"), mount: guestPrograms}
+	if err := compile(ctx, machines, programs.host); err != nil {
 		return 0, err
 	}
-	for _, v := range lab.Versions() {
-		if _, err := lab.Ensure(ctx, stderr, v); err != nil {
-			return 0, err
-		}
+	if err := collectTools(ctx, stderr, filepath.Join(programs.host, "lab")); err != nil {
+		return 0, err
+	}
+	if programs, err = programs.asDisk(ctx, filepath.Join(dir, "programs.img")); err != nil {
+		return 0, err
 	}
 	fmt.Fprintf(stdout, "vm: image, programs and tests ready after %s\n", seconds(time.Since(began)))
 	failed := 0
 	for _, m := range machines {
-		n, err := runMachine(ctx, r, m, dir, logs, stdout)
+		n, err := runMachine(ctx, r, m, programs, logs, stdout)
 		if err != nil {
 			return 0, err
 		}
@@ -164,21 +166,17 @@ func runSuite(ctx context.Context, machines []testMachine, logs string, stdout, 
 }
 
 // runMachine returns how many steps failed.
-func runMachine(ctx context.Context, r *rig, m testMachine, programs, logs string, stdout io.Writer) (int, error) {
+func runMachine(ctx context.Context, r *rig, m testMachine, programs share, logs string, stdout io.Writer) (int, error) {
 	source, err := moduleRoot(ctx)
 	if err != nil {
 		return 0, err
 	}
 	spec := machine{
 		memory: m.memory, swap: m.swap, cpus: processors(), logs: filepath.Join(logs, fileName(m.name)),
-		shares: []share{cacheShare(r), {host: programs, mount: guestPrograms}, {host: source, mount: guestSource}},
+		shares: []share{programs, {host: source, mount: guestSource}},
 	}
 	for _, s := range m.steps {
-		env := append(guestEnv(), "CRI_EVICTD_E2E_BINARIES="+guestPrograms, fmt.Sprintf("CRI_EVICTD_E2E_SLOWNESS=%d", slowness))
-		spec.steps = append(spec.steps, protocol.Step{
-			Name: s.name, Dir: filepath.Join(guestSource, s.folder), Env: append(env, s.env...), Timeout: s.timeout + time.Minute,
-			Args: append([]string{filepath.Join(guestPrograms, testBinary(s.folder)), "-test.v", "-test.timeout=" + s.timeout.String()}, s.flags...),
-		})
+		spec.steps = append(spec.steps, s.command())
 	}
 	began := time.Now()
 	w := &testWatcher{steps: m.steps, logs: spec.logs, out: stdout}
@@ -191,11 +189,28 @@ func runMachine(ctx context.Context, r *rig, m testMachine, programs, logs strin
 	return w.failed, nil
 }
 
+// command is what the guest is to run.
+func (s testStep) command() protocol.Step {
+	args := append([]string{
+		filepath.Join(guestPrograms, testBinary(s.folder)), "-test.v", "-test.timeout=" + s.timeout.String(),
+	}, s.flags...)
+	env := append(guestEnv(guestPrograms+"/lab"), "CRI_EVICTD_E2E_BINARIES="+guestPrograms, fmt.Sprintf("CRI_EVICTD_E2E_SLOWNESS=%d", slowness))
+	env = append(env, s.env...)
+	if s.noSwap {
+		args = append([]string{"/bin/sh", "-c", `swapoff -a && exec "$@"`, "sh"}, args...)
+		env = append(env, "CRI_EVICTD_E2E_SWAP=no")
+	}
+	return protocol.Step{Name: s.name, Args: args, Env: env, Dir: filepath.Join(guestSource, s.folder), Timeout: s.timeout + time.Minute}
+}
+
 // compile builds what runs inside; static, as the machine may have another libc.
 // There is no race detector without cgo.
 func compile(ctx context.Context, machines []testMachine, dir string) error {
 	source, err := moduleRoot(ctx)
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for _, tags := range []string{"", "evictdfault"} {
@@ -211,6 +226,37 @@ func compile(ctx context.Context, machines []testMachine, dir string) error {
 				continue
 			}
 			if err := lab.RunGo(ctx, source, nil, "test", "-c", "-ldflags=-s -w", "-o", path, "./"+s.folder); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// collectTools copies the units of the lab's cache that its tools are in.
+func collectTools(ctx context.Context, log io.Writer, to string) error {
+	root, err := lab.CacheRoot()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, v := range lab.Versions() {
+		tools, err := lab.Ensure(ctx, log, v)
+		if err != nil {
+			return err
+		}
+		for _, program := range []string{tools.Containerd, tools.Shim, tools.Ctr, tools.Runc, tools.Crictl, tools.Workload} {
+			rel, err := filepath.Rel(root, program)
+			if err != nil {
+				return err
+			}
+			unit, _, _ := strings.Cut(rel, "/")
+			if _, err := os.Stat(filepath.Join(to, unit)); err == nil {
+				continue
+			}
+			if err := quietly(ctx, nil, "cp", "-a", filepath.Join(root, unit), to); err != nil {
 				return err
 			}
 		}

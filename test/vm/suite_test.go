@@ -16,8 +16,8 @@ func TestParseShare(t *testing.T) {
 		ok   bool
 		want share
 	}{
-		{"/a:/b", true, share{"/a", "/b", false}},
-		{"/a:/b:rw", true, share{"/a", "/b", true}},
+		{"/a:/b", true, share{host: "/a", mount: "/b"}},
+		{"/a:/b:rw", true, share{host: "/a", mount: "/b", write: true}},
 		{"/a", false, share{}}, {"", false, share{}}, {":/b", false, share{}}, {"/a:b", false, share{}},
 		{"/a:/b:ro", false, share{}}, {"/a:/b:rw:x", false, share{}}, {"/a,b:/b", false, share{}},
 	} {
@@ -29,7 +29,7 @@ func TestParseShare(t *testing.T) {
 }
 
 func TestSelectSteps(t *testing.T) {
-	got := selectSteps(suite(), regexp.MustCompile("/exhaustion"))
+	got := selectSteps(suite(), regexp.MustCompile("/(exhaustion|cgroupfs)$"))
 	if len(got) != 2 || len(got[0].steps) != 1 || len(got[1].steps) != 1 {
 		t.Errorf("%+v", got)
 	}

@@ -71,6 +71,13 @@ func mount(s protocol.Share) error {
 	if err := os.MkdirAll(s.Mount, 0o755); err != nil {
 		return err
 	}
+	if s.Disk {
+		dev, err := disk(s.Tag)
+		if err != nil {
+			return err
+		}
+		return unix.Mount(dev, s.Mount, "ext4", unix.MS_RDONLY, "")
+	}
 	// Both sides see each other's writes at once only without a cache; without
 	// one, each start of a large program reads it anew, seconds when emulated.
 	flags, cache := uintptr(unix.MS_RDONLY), "loose"

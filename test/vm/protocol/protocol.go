@@ -19,11 +19,12 @@ type Job struct {
 // SwapDisk is the serial number of the disk used for swap space.
 const SwapDisk = "swap"
 
-// Share is a folder of the host, over 9p.
+// Share is a folder of the host: over 9p, or a copy of it on a disk.
 type Share struct {
-	Tag   string // the device's mount tag
+	Tag   string // the device's mount tag; the disk's serial number
 	Mount string // where the guest mounts it
 	Write bool
+	Disk  bool
 }
 
 // Step is one command. Steps run one after the other, as root; a step that fails
