@@ -64,6 +64,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	out.put("build_info", 1, c.opt.Version, runtime.Version())
 	out.put("start_time_seconds", seconds(state.Started))
 	out.put("enforcing", truth(state.Mode == "enforce"))
+	out.put("paused", truth(!state.PausedUntil.IsZero()))
+	out.put("condition", truth(state.Conditions.MemoryPressure), "MemoryPressure")
+	out.put("condition", truth(state.Conditions.DiskPressure), "DiskPressure")
+	out.put("condition", truth(state.Conditions.PIDPressure), "PIDPressure")
+	out.put("pods_not_admitted", float64(len(state.NotAdmitted)))
 	out.put("degraded_parts", float64(len(state.Degraded)))
 	out.put("pods", float64(state.Pods))
 	out.signals(&state, &counts)
@@ -153,7 +158,7 @@ func breakers() []string {
 
 func (o *sink) decisions(s *eviction.State, n *eviction.Counts) {
 	for _, d := range n.Decisions {
-		o.put("decisions_total", float64(d.Count), string(d.Signal), d.Outcome, d.Reason)
+		o.put("decisions_total", float64(d.Count), string(d.Signal), d.Kind, d.Outcome, d.Reason)
 	}
 	for _, k := range n.Kills {
 		way, result := "runtime", "givenUp"
@@ -163,12 +168,12 @@ func (o *sink) decisions(s *eviction.State, n *eviction.Counts) {
 		if k.Dead {
 			result = "dead"
 		}
-		o.put("kills_total", float64(k.Count), string(k.Signal), way, result)
+		o.put("kills_total", float64(k.Count), string(k.Signal), k.Kind, way, result)
 	}
 	o.put("kills_in_progress", float64(n.InProgress))
 	for i := range n.Stages {
 		st := &n.Stages[i]
-		o.durations("kill_stage_duration_seconds", &st.Durations, string(st.Signal), st.Stage)
+		o.durations("kill_stage_duration_seconds", &st.Durations, string(st.Signal), st.Kind, st.Stage)
 	}
 	o.put("kill_retries_total", float64(n.Retries))
 	o.put("kill_fallbacks_total", float64(n.Fallbacks))
@@ -226,7 +231,11 @@ func (c *collector) collectProxy(o *sink) {
 	for state := connectivity.Idle; state <= connectivity.Shutdown; state++ {
 		o.put("proxy_upstream_state", truth(up && p.UpstreamState == state.String()), state.String())
 	}
-	o.put("proxy_refused_total", float64(p.Refused))
+	o.put("proxy_refused_total", float64(p.Refused), "held")
+	for _, condition := range []string{"MemoryPressure", "DiskPressure", "PIDPressure"} {
+		o.put("proxy_refused_total", float64(p.NotAdmitted[condition]), condition)
+	}
+	o.put("proxy_admission_undecided_total", float64(p.Undecided))
 	o.put("proxy_held_meanwhile_total", float64(p.HeldMeanwhile))
 	o.put("proxy_decorated_total", float64(p.Decorated))
 	o.put("proxy_undecodable_total", float64(p.Undecodable))

@@ -109,7 +109,8 @@ func newFixed() *fixed {
 		state: eviction.State{
 			Mode: "enforce", Started: moment, Memory: now, Pods: 2, Held: 1, Inventory: inventory.SyncState{Listed: true, ListedAt: moment},
 			Decisions: 2, LastDecision: &report, Degraded: []string{"sampler: SCHED_FIFO refused"},
-			Wakeups: []eviction.WakeupState{{Source: "pressure", InUse: true, Detail: "some 150ms of 1s", Woken: 12}, {Source: "usage"}},
+			Wakeups:    []eviction.WakeupState{{Source: "pressure", InUse: true, Detail: "some 150ms of 1s", Woken: 12}, {Source: "usage"}},
+			Conditions: eviction.ConditionsNow{MemoryPressure: true, Since: moment}, NotAdmitted: []eviction.NotAdmitted{{}},
 			Signals: signalsNow(), Sources: sourcesNow(), HoldStates: map[string]int{"intent": 1, "killed": 2},
 		},
 		counts: countsNow(),
@@ -143,7 +144,7 @@ func quiet() *logrus.Logger {
 func goodProxy(context.Context) ProxyStatus {
 	return ProxyStatus{
 		Reachable: true, Listen: "unix:///run/cri-evictd/cri.sock", Upstream: "unix:///run/containerd/containerd.sock", UpstreamState: "READY",
-		Runtime: "containerd v2.4.2", Calls: 4711, InFlight: 5, Refused: 3, HeldMeanwhile: 1, Decorated: 2, Undecodable: 6, EventsDropped: 1,
+		Runtime: "containerd v2.4.2", Calls: 4711, InFlight: 5, NotAdmitted: map[string]uint64{"MemoryPressure": 8}, Undecided: 9, Refused: 3, HeldMeanwhile: 1, Decorated: 2, Undecodable: 6, EventsDropped: 1,
 		Methods: []MethodCount{
 			{Method: "/runtime.v1.RuntimeService/Version", Code: "OK", Count: 4000},
 			{Method: "/runtime.v1.RuntimeService/RunPodSandbox", Code: "ResourceExhausted", Count: 3},

@@ -14,7 +14,9 @@ func signalsNow() []eviction.SignalNow {
 		{
 			Signal: eviction.MemoryAvailable, Known: true, Capacity: m.Capacity, Available: m.Available, AvailableKernel: m.AvailableKernel,
 			AvailableKubelet: m.AvailableKubelet, Floor: m.Floor, NotActing: "a kill is in flight, or its memory is still coming back",
-			Thresholds: []eviction.ThresholdNow{{Kind: eviction.KindHard, Amount: m.Threshold, MinReclaim: 100 << 20, Met: true, MetSince: moment}},
+			Thresholds: []eviction.ThresholdNow{{Kind: eviction.KindHard, Amount: m.Threshold, MinReclaim: 100 << 20, Met: true, MetSince: moment}, {
+				Kind: eviction.KindSoft, Amount: 1 << 30, Grace: 90 * time.Second, Met: true, MetSince: moment, NotActing: "its grace of 1m30s is over in 12s",
+			}},
 		},
 		{
 			Signal: eviction.AllocatableMemoryAvailable, Known: true, Capacity: 15 << 30, Available: 2 << 30, AvailableKernel: 2 << 30,
@@ -37,15 +39,15 @@ func countsNow() eviction.Counts {
 	d := eviction.Durations{Bounds: []float64{0.001, 1}, Buckets: []uint64{1, 2}, Count: 3, Sum: 2500 * time.Millisecond}
 	return eviction.Counts{
 		Decisions: []eviction.DecisionCount{
-			{Signal: eviction.MemoryAvailable, Outcome: eviction.OutcomeEvicted, Reason: eviction.ReasonEarlyBand, Count: 2},
-			{Signal: eviction.MemoryAvailable, Outcome: eviction.OutcomeNoVictim, Reason: eviction.WithinRequest.Reason(), Count: 1},
+			{Signal: eviction.MemoryAvailable, Kind: eviction.KindHard, Outcome: eviction.OutcomeEvicted, Reason: eviction.ReasonEarlyBand, Count: 2},
+			{Signal: eviction.MemoryAvailable, Kind: eviction.KindSoft, Outcome: eviction.OutcomeNoVictim, Reason: eviction.WithinRequest.Reason(), Count: 1},
 		},
 		Breaches: []eviction.SignalCount{{Signal: eviction.MemoryAvailable, Count: 3}},
 		Kills: []eviction.KillCount{
-			{Signal: eviction.MemoryAvailable, Direct: true, Dead: true, Count: 2},
-			{Signal: eviction.MemoryAvailable, Direct: false, Dead: false, Count: 1},
+			{Signal: eviction.MemoryAvailable, Kind: eviction.KindHard, Direct: true, Dead: true, Count: 2},
+			{Signal: eviction.MemoryAvailable, Kind: eviction.KindSoft, Direct: false, Dead: false, Count: 1},
 		},
-		Stages:     []eviction.StageCount{{Signal: eviction.MemoryAvailable, Stage: eviction.StageSent, Durations: d}},
+		Stages:     []eviction.StageCount{{Signal: eviction.MemoryAvailable, Kind: eviction.KindHard, Stage: eviction.StageSent, Durations: d}},
 		KillErrors: []eviction.ReasonCount{{Reason: "runtime", Count: 4}},
 		Retries:    5, Fallbacks: 6, InProgress: 1,
 		Releases: []eviction.ReasonCount{{Reason: eviction.ReleasedPressureOver, Count: 7}},

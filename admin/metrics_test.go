@@ -137,7 +137,7 @@ func TestProxyGone(t *testing.T) {
 	up, now = false, moment.Add(42*time.Second)
 	text := exposed(t, c)
 	for _, line := range []string{
-		`proxy_up 0`, `source_up{source="proxy"} 0`, `source_age_seconds{source="proxy"} 42`, `proxy_refused_total 3`, `proxy_upstream_state{state="READY"} 0`,
+		`proxy_up 0`, `source_up{source="proxy"} 0`, `source_age_seconds{source="proxy"} 42`, `proxy_refused_total{reason="held"} 3`, `proxy_upstream_state{state="READY"} 0`,
 	} {
 		if !strings.Contains(text, "\n"+metricPrefix+line+"\n") {
 			t.Errorf("no %s in\n%s", line, text)

@@ -48,12 +48,16 @@ type ProxyStatus struct {
 	InFlight      int    `json:"inFlight"`
 	Refused       uint64 `json:"refused"`
 	HeldMeanwhile uint64 `json:"heldMeanwhile"`
-	NotAdmitted   uint64 `json:"notAdmitted"` // new pods refused under pressure, each time they asked
-	Decorated     uint64 `json:"decorated"`
-	Undecodable   uint64 `json:"undecodable"`
-	Panics        uint64 `json:"panics"`
-	EventsDropped uint64 `json:"eventsDropped"`
-	HoldsProblem  string `json:"holdsProblem,omitempty"`
+	// NotAdmitted are starts of new pods that were refused, by condition;
+	// Undecided those that were let in because it was not known whether they are
+	// new.
+	NotAdmitted   map[string]uint64 `json:"notAdmitted,omitempty"`
+	Undecided     uint64            `json:"undecided"`
+	Decorated     uint64            `json:"decorated"`
+	Undecodable   uint64            `json:"undecodable"`
+	Panics        uint64            `json:"panics"`
+	EventsDropped uint64            `json:"eventsDropped"`
+	HoldsProblem  string            `json:"holdsProblem,omitempty"`
 	// Methods are the calls by method and code.
 	Methods []MethodCount `json:"methods,omitempty"`
 }

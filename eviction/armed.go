@@ -77,6 +77,7 @@ func (e *Engine) saveArmed() {
 			amounts[s] = a
 		}
 	}
+	e.softArmed(amounts)
 	if maps.Equal(amounts, e.armedSaved) {
 		return
 	}
@@ -111,6 +112,10 @@ func (e *Engine) Arm() bool {
 			continue
 		}
 		h.armed.amount.Store(amount)
+		changed = true
+		e.log.Warn("armed by hand: " + string(s) + " is acted on from now on")
+	}
+	for _, s := range e.armSoft() {
 		changed = true
 		e.log.Warn("armed by hand: " + string(s) + " is acted on from now on")
 	}

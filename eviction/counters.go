@@ -24,12 +24,18 @@ const (
 	ReasonEarlyBand  = "earlyBand"  // between floor and threshold: over its request
 	ReasonBelowFloor = "belowFloor" // below the floor: anybody
 	ReasonResumed    = "resumed"    // a kill that a previous process began
+	ReasonGrace      = "grace"      // soft: it was past its grace, and the pod ended within its own
+	ReasonEscalated  = "escalated"  // soft: the pod did not end within its grace and was killed
+	ReasonShortened  = "shortened"  // soft: a hard threshold was met meanwhile
+	ReasonReclaimed  = "reclaimed"  // soft: the kernel took enough back, nobody had to go
 )
 
 // DecisionCount is how many decisions about a signal ended in one way. The
 // decision not to act is counted once per breach and reason.
 type DecisionCount struct {
 	Signal Signal
+	// Kind is that of the threshold, hard or soft.
+	Kind string
 	// Outcome is that of a Report.
 	Outcome string
 	// Reason is why a pod was taken, or why none was.
@@ -40,6 +46,7 @@ type DecisionCount struct {
 // KillCount is how many kills came to an end.
 type KillCount struct {
 	Signal Signal
+	Kind   string
 	// Direct: through the pod's cgroup; else through the runtime alone.
 	Direct bool
 	// Dead: verified; else given up.
@@ -51,6 +58,7 @@ type KillCount struct {
 // reached it.
 type StageCount struct {
 	Signal    Signal
+	Kind      string
 	Stage     string
 	Durations Durations
 }
@@ -92,17 +100,18 @@ const (
 
 type killKey struct {
 	signal       Signal
+	kind         string
 	direct, dead bool
 }
 
 type decisionKey struct {
-	signal          Signal
-	outcome, reason string
+	signal                Signal
+	kind, outcome, reason string
 }
 
 type stageKey struct {
-	signal Signal
-	stage  string
+	signal      Signal
+	kind, stage string
 }
 
 // counters count in the slow half. What the fast half counts is in episodes.
@@ -126,14 +135,14 @@ func newCounters(signals ...Signal) *counters {
 	for _, s := range signals {
 		for _, outcome := range []string{OutcomeEvicted, OutcomeFailed, OutcomeWouldEvict} {
 			for _, reason := range []string{ReasonEarlyBand, ReasonBelowFloor} {
-				c.decisions[decisionKey{s, outcome, reason}] = 0
+				c.decisions[decisionKey{s, KindHard, outcome, reason}] = 0
 			}
 		}
-		for _, k := range []killKey{{s, true, true}, {s, true, false}, {s, false, true}, {s, false, false}} {
+		for _, k := range []killKey{{s, KindHard, true, true}, {s, KindHard, true, false}, {s, KindHard, false, true}, {s, KindHard, false, false}} {
 			c.kills[k] = 0
 		}
 		for _, stage := range KillStages() {
-			c.stages[stageKey{s, stage}] = &Durations{}
+			c.stages[stageKey{s, KindHard, stage}] = &Durations{}
 		}
 	}
 	for _, reason := range ReleaseReasons() {
@@ -152,17 +161,17 @@ func watched(set *Settings) []Signal {
 }
 
 // decided counts a decision with its outcome.
-func (c *counters) decided(s Signal, outcome, reason string) {
+func (c *counters) decided(s Signal, kind, outcome, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.decisions[decisionKey{s, outcome, reason}]++
+	c.decisions[decisionKey{s, kind, outcome, reason}]++
 }
 
 // reached counts a kill that came to a stage, after d.
-func (c *counters) reached(s Signal, stage string, d time.Duration) {
+func (c *counters) reached(s Signal, kind, stage string, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := stageKey{s, stage}
+	k := stageKey{s, kind, stage}
 	if c.stages[k] == nil {
 		c.stages[k] = &Durations{}
 	}
@@ -177,14 +186,14 @@ func (c *counters) released(reason string) {
 }
 
 // ended counts a kill that is over.
-func (c *counters) ended(s Signal, k *KillReport, dead bool) {
+func (c *counters) ended(s Signal, kind string, k *KillReport, dead bool) {
 	if dead {
-		c.reached(s, StageEmpty, k.Empty)
-		c.reached(s, StageSettled, k.Settled)
+		c.reached(s, kind, StageEmpty, k.Empty)
+		c.reached(s, kind, StageSettled, k.Settled)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.kills[killKey{s, k.Direct, dead}]++
+	c.kills[killKey{s, kind, k.Direct, dead}]++
 	c.retries += uint64(max(k.Tries-1, 0))
 	if k.Fallback {
 		c.fallbacks++
@@ -209,28 +218,52 @@ func (e *Engine) startKill(d *Decision, outcome string) {
 		return // its first stages were another process's
 	}
 	k := killReport(d, d.At, 0)
-	e.counters.reached(d.Signal, StageIntent, k.Intent)
-	e.counters.reached(d.Signal, StageSent, k.Sent)
+	e.counters.reached(d.Signal, KindHard, StageIntent, k.Intent)
+	e.counters.reached(d.Signal, KindHard, StageSent, k.Sent)
 }
 
 // count counts a report, once however often it is kept. Reports of the decision
-// not to act are counted by the episodes, which miss none.
+// not to act are counted where it is made, which misses none.
 func (e *Engine) count(r *Report) {
-	if r.counted || r.Outcome == OutcomeNoVictim {
+	if r.counted || r.Outcome == OutcomeNoVictim || r.Outcome == OutcomeEvicting {
 		return
 	}
 	r.counted = true
-	e.counters.decided(r.Signal, r.Outcome, r.reason())
-	if r.Kill != nil {
-		e.counters.ended(r.Signal, r.Kill, r.Outcome != OutcomeFailed)
+	kind := r.kind()
+	e.counters.decided(r.Signal, kind, r.Outcome, r.reason())
+	if r.Kill == nil {
+		return
 	}
+	if kind == KindSoft && r.Outcome != OutcomeResumed {
+		// A hard kill was counted when it was sent.
+		e.counters.reached(r.Signal, kind, StageIntent, r.Kill.Intent)
+		e.counters.reached(r.Signal, kind, StageSent, r.Kill.Sent)
+	}
+	e.counters.ended(r.Signal, kind, r.Kill, r.Outcome != OutcomeFailed)
 }
 
-// reason is why the victim of a report was taken.
+// kind is that of the threshold a report is about.
+func (r *Report) kind() string {
+	if r.Soft != nil {
+		return KindSoft
+	}
+	return KindHard
+}
+
+// reason is why the victim of a report was taken, or how it went with a soft
+// threshold.
 func (r *Report) reason() string {
 	switch {
 	case r.Outcome == OutcomeResumed:
 		return ReasonResumed
+	case r.Outcome == OutcomeReclaimed:
+		return ReasonReclaimed
+	case r.Soft != nil && r.Soft.Shortened != nil:
+		return ReasonShortened
+	case r.Soft != nil && r.Soft.Escalated != "":
+		return ReasonEscalated
+	case r.Soft != nil:
+		return ReasonGrace
 	case r.Memory.Available < r.Memory.Floor:
 		return ReasonBelowFloor
 	}
@@ -246,12 +279,12 @@ func (e *Engine) Counts() Counts {
 	for s, ep := range e.episodes() {
 		out.Breaches = append(out.Breaches, SignalCount{s, ep.breaches.Load()})
 		for why := Chosen + 1; why < noVictims; why++ {
-			out.Decisions = append(out.Decisions, DecisionCount{s, OutcomeNoVictim, why.Reason(), ep.notActing[why].Load()})
+			out.Decisions = append(out.Decisions, DecisionCount{s, KindHard, OutcomeNoVictim, why.Reason(), ep.notActing[why].Load()})
 		}
 	}
 	e.counters.addTo(&out)
 	slices.SortFunc(out.Decisions, func(a, b DecisionCount) int {
-		return cmp.Or(cmp.Compare(a.Signal, b.Signal), cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Reason, b.Reason))
+		return cmp.Or(cmp.Compare(a.Signal, b.Signal), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.Reason, b.Reason))
 	})
 	slices.SortFunc(out.Breaches, func(a, b SignalCount) int { return cmp.Compare(a.Signal, b.Signal) })
 	return out
@@ -262,22 +295,22 @@ func (c *counters) addTo(out *Counts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k, n := range c.decisions {
-		out.Decisions = append(out.Decisions, DecisionCount{k.signal, k.outcome, k.reason, n})
+		out.Decisions = append(out.Decisions, DecisionCount{k.signal, k.kind, k.outcome, k.reason, n})
 	}
 	for k, n := range c.kills {
-		out.Kills = append(out.Kills, KillCount{k.signal, k.direct, k.dead, n})
+		out.Kills = append(out.Kills, KillCount{k.signal, k.kind, k.direct, k.dead, n})
 	}
 	for k, d := range c.stages {
-		out.Stages = append(out.Stages, StageCount{k.signal, k.stage, d.copy()})
+		out.Stages = append(out.Stages, StageCount{k.signal, k.kind, k.stage, d.copy()})
 	}
 	out.KillErrors, out.Releases = reasonCounts(c.killErrors), reasonCounts(c.releases)
 	out.Retries, out.Fallbacks = c.retries, c.fallbacks
 	slices.SortFunc(out.Kills, func(a, b KillCount) int {
-		return cmp.Or(cmp.Compare(a.Signal, b.Signal), compareBool(a.Direct, b.Direct), compareBool(a.Dead, b.Dead))
+		return cmp.Or(cmp.Compare(a.Signal, b.Signal), cmp.Compare(a.Kind, b.Kind), compareBool(a.Direct, b.Direct), compareBool(a.Dead, b.Dead))
 	})
 	order := KillStages()
 	slices.SortFunc(out.Stages, func(a, b StageCount) int {
-		return cmp.Or(cmp.Compare(a.Signal, b.Signal), slices.Index(order, a.Stage)-slices.Index(order, b.Stage))
+		return cmp.Or(cmp.Compare(a.Signal, b.Signal), cmp.Compare(a.Kind, b.Kind), slices.Index(order, a.Stage)-slices.Index(order, b.Stage))
 	})
 }
 

@@ -22,6 +22,8 @@ type Holds interface {
 	Update(r holds.Record) error
 	Put(r holds.Record) error
 	Remove(id uint64) error
+	// SetConditions publishes the node's conditions for the proxy's admission.
+	SetConditions(c holds.Conditions) error
 	// Repair puts the file back after somebody removed it, and says whether it
 	// had to.
 	Repair() (bool, error)
@@ -87,6 +89,12 @@ type Parts struct {
 	// Wakeups are the kernel's events that shorten the sampler's wait; nil: it
 	// samples by the clock alone.
 	Wakeups KernelEvents
+	// Hooks is for preStop hooks and the pods' own grace; nil: there are no hooks
+	// and every pod gets evictionMaxPodGracePeriod.
+	Hooks Hooks
+	// Terminating says whether kubelet is known to be ending a pod, so that it
+	// runs the preStop hooks; nil: that is not known of any.
+	Terminating func(uid string) bool
 	// BetweenIntentAndKill is called by the killer thread; nil outside of tests
 	// that break off there.
 	BetweenIntentAndKill func()
@@ -118,12 +126,17 @@ type Engine struct {
 	decided  chan *Decision
 	observed chan *Decision
 	replan   chan struct{}
+	breached chan struct{}
 	persist  chan Report
 	history  history
 	counters *counters
 	started  time.Time
 
 	finishing sync.WaitGroup
+
+	hooks       Hooks
+	terminating func(uid string) bool
+	soft        softHalf
 
 	mu          sync.Mutex
 	pending     map[string]string // UID → why its pod is barred: a kill in progress
@@ -164,6 +177,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 		decided:    make(chan *Decision, 64),
 		observed:   make(chan *Decision, 4),
 		replan:     make(chan struct{}, 1),
+		breached:   make(chan struct{}, 1),
 		persist:    make(chan Report, 256),
 		counters:   newCounters(watched(&set)...),
 		pending:    map[string]string{},
@@ -171,6 +185,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 		unkillable: map[string]time.Time{},
 		absent:     map[string]time.Time{},
 		started:    p.Clock(),
+		hooks:      p.Hooks, terminating: p.Terminating, soft: newSoftHalf(),
 	}
 	e.configured = set
 	if p.LedgerProblem != nil {
@@ -181,6 +196,9 @@ func New(set Settings, p Parts) (*Engine, error) {
 	e.planner.pods.open = p.OpenPods
 	e.topLevel = p.TopLevel
 	e.cross.root = p.RootCheck
+	for _, h := range e.sampler.hards() {
+		h.breached = e.breached
+	}
 	e.apply()
 	e.armed = p.Armed
 	e.armAtStart()

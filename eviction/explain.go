@@ -31,6 +31,9 @@ type State struct {
 	NotAdmitted []NotAdmitted `json:"notAdmitted,omitempty"`
 	// Waiting says why no pod is taken although the threshold is met.
 	Waiting string `json:"waiting,omitempty"`
+	// Soft are the soft thresholds, Conditions what the proxy admits pods by.
+	Soft       []SoftNow     `json:"soft,omitempty"`
+	Conditions ConditionsNow `json:"conditions"`
 	// Signals are those that are watched, Sources what all of it relies on.
 	Signals []SignalNow `json:"signals"`
 	Sources []SourceNow `json:"sources"`
@@ -86,7 +89,9 @@ func (e *Engine) State() State {
 	}
 	s.NotAdmitted = e.waitingNow()
 	s.Waiting = e.waitingFor(&e.sampler.hard, &e.settings().Rules)
+	s.Soft, s.Conditions = e.softNow(), e.conditionsNow()
 	s.Signals, s.Sources = e.signals(), e.sources(&s)
+	s.Soft, s.Conditions = e.softNow(), e.conditionsNow()
 	return s
 }
 
@@ -158,6 +163,7 @@ func (e *Engine) signalNow(h *hard, r *Rules, minFree uint64) MemoryNow {
 type Explanation struct {
 	Mode       string            `json:"mode"`
 	Memory     MemoryNow         `json:"memory"`
+	Soft       []SoftNow         `json:"soft,omitempty"`
 	Signals    []SignalNow       `json:"signals"`
 	Candidates []CandidateReport `json:"candidates"`
 	// Next is the pod that would be evicted if the threshold were met now.
@@ -173,6 +179,7 @@ type Explanation struct {
 // Explain measures every pod now and ranks them.
 func (e *Engine) Explain(decisions int) Explanation {
 	x := Explanation{Mode: mode(e.settings().Rules), Memory: e.memoryNow(), Signals: e.signals(), Decisions: e.history.newest(decisions), Holds: e.holds.Records(), NotAdmitted: e.waitingNow()}
+	x.Soft = e.softNow()
 	plan := e.sampler.plan.Load()
 	if plan == nil {
 		x.NoNext = NoPods.String()
@@ -199,7 +206,7 @@ func (e *Engine) Explain(decisions int) Explanation {
 // report describes a decision with all its inputs.
 func (e *Engine) report(d *Decision, outcome string) *Report {
 	r := &Report{
-		ID: d.ID, Time: d.At.UTC(), Signal: d.Signal, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d),
+		ID: d.ID, Time: d.At.UTC(), Signal: d.Signal, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d), Soft: d.soft,
 		Memory: memoryReport(&d.Sample, &d.Verdict, &d.Rules),
 	}
 	victim := d.pod().Ref

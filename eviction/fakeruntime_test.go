@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -21,10 +22,16 @@ type fakeRuntime struct {
 	stopErr    error
 	lists      int
 	stops      []string
+	// ends is how long a container takes to end after SIGTERM, at once when it is
+	// not in it; graces are the timeouts that were given, as "container 30s".
+	ends   map[string]time.Duration
+	hang   bool // StopContainer with a grace never comes back by itself
+	graces []string
 }
 
 func newRuntime() *fakeRuntime {
 	return &fakeRuntime{
+		ends:      map[string]time.Duration{},
 		sandboxes: map[string]inventory.ListedSandbox{}, containers: map[string]inventory.Container{}, cgroups: map[string]*fakeCgroup{},
 	}
 }
@@ -48,13 +55,39 @@ func (r *fakeRuntime) List(context.Context) (inventory.Listing, error) {
 
 func (r *fakeRuntime) PID(context.Context, string) (int, error) { return 0, nil }
 
-func (r *fakeRuntime) StopContainer(_ context.Context, id string, _ int64) error {
+func (r *fakeRuntime) StopContainer(ctx context.Context, id string, timeout int64) error {
+	if err := r.grace(ctx, id, timeout); err != nil {
+		return err
+	}
 	return r.stop("container "+id, func() {
 		if c, ok := r.containers[id]; ok {
 			c.Running = false
 			r.containers[id] = c
 		}
 	})
+}
+
+// grace is what happens between SIGTERM and SIGKILL.
+func (r *fakeRuntime) grace(ctx context.Context, id string, timeout int64) error {
+	r.mu.Lock()
+	if timeout > 0 {
+		r.graces = append(r.graces, fmt.Sprintf("%s %ds", id, timeout))
+	}
+	wait, hang := min(r.ends[id], time.Duration(timeout)*time.Second), r.hang && timeout > 0
+	r.mu.Unlock()
+	if wait == 0 && !hang {
+		return nil
+	}
+	end := time.After(wait)
+	if hang {
+		end = nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-end:
+		return nil
+	}
 }
 
 func (r *fakeRuntime) StopPodSandbox(_ context.Context, id string) error {

@@ -106,6 +106,9 @@ type fakeCgroup struct {
 
 	kills, pidfds, thaws, stats, opens, closes int
 	onKill, onPidfd                            func() // may block
+	// onReclaim answers memory.reclaim; without it the kernel does not offer it.
+	onReclaim func(bytes uint64) error
+	reclaims  int
 }
 
 var errClosedFake = errors.New("use of closed descriptors")
@@ -195,6 +198,19 @@ func (c *fakeCgroup) die() (int, error) {
 	}
 	c.procs, c.current = false, 0
 	return 1, c.killErr
+}
+
+func (c *fakeCgroup) Reclaim(bytes uint64) error {
+	c.mu.Lock()
+	answer := c.onReclaim
+	if answer != nil {
+		c.reclaims++
+	}
+	c.mu.Unlock()
+	if answer == nil {
+		return cgroupfs.ErrAbsent
+	}
+	return answer(bytes)
 }
 
 func (c *fakeCgroup) Thaw() error {

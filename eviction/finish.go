@@ -26,7 +26,13 @@ func (e *Engine) finish(ctx context.Context, d *Decision, outcome string) {
 		e.keepInputs(report)
 	}
 	e.announce(log, d)
+	e.settle(ctx, log, d, report)
+}
 
+// settle follows a kill that was sent until the pod is dead or given up, and
+// records it.
+func (e *Engine) settle(ctx context.Context, log *logrus.Entry, d *Decision, report *Report) {
+	pod := d.pod()
 	stopCtx, cancelStop := context.WithCancel(ctx)
 	defer cancelStop()
 	var stopped atomic.Bool
@@ -103,8 +109,21 @@ func (e *Engine) summary(d *Decision) string {
 	if d.Signal != MemoryAvailable {
 		name = string(d.Signal)
 	}
-	return fmt.Sprintf("%s %s is below %s; %s uses %s, its request is %s",
-		name, quantity(d.Verdict.Available), quantity(d.Rules.Amount), pod.String(), quantity(c.Usage), requestText(pod.Request))
+	text := fmt.Sprintf("%s %s is below %s; %s uses %s, its request is %s",
+		name, quantity(d.Verdict.Available), quantity(d.limit()), pod.String(), quantity(c.Usage), requestText(pod.Request))
+	if d.soft != nil {
+		text = fmt.Sprintf("soft threshold %s, met for longer than %s: %s", quantity(d.Rules.Amount), d.soft.Grace, text)
+	}
+	return text
+}
+
+// limit is what available had to be below: a soft threshold that is past its
+// grace is met until its minimum reclaim is there as well.
+func (d *Decision) limit() uint64 {
+	if d.soft != nil && d.Verdict.Available >= d.Rules.Amount {
+		return d.Rules.Amount + d.Rules.MinReclaim
+	}
+	return d.Rules.Amount
 }
 
 func requestText(v inventory.Value[int64]) string {
@@ -194,6 +213,19 @@ func (e *Engine) noteStopped(containers, sandboxes []string) {
 	}
 	for _, id := range sandboxes {
 		e.store.Apply(inventory.Event{Type: inventory.SandboxStopped, Time: now, Sandbox: inventory.Sandbox{ID: id}})
+	}
+}
+
+// hardened notes that what was a soft eviction is now a kill: the next start
+// finishes it as one.
+func (e *Engine) hardened(id uint64) {
+	r, ok := e.record(id)
+	if !ok || !r.Soft || r.State != holds.Intent {
+		return
+	}
+	r.Soft = false
+	if err := e.holds.Update(r); err != nil {
+		e.log.WithError(err).WithField("decision", id).Error("the hold could not be brought up to date")
 	}
 }
 

@@ -20,6 +20,8 @@ type hard struct {
 	observedAt time.Time
 
 	latest latest
+	// breached is signalled when the threshold begins to be met; nobody waits.
+	breached chan<- struct{}
 }
 
 // latest is what the slow half may know of the last sample of a signal.
@@ -35,6 +37,7 @@ type latest struct {
 	noVictim                                    atomic.Uint32
 	action                                      atomic.Uint32
 	failing                                     atomic.Bool
+	extremes                                    extremes // of available
 	// absent: the kernel has no such number, which is no failure.
 	absent atomic.Bool
 	// breaker is the NoVictim of the breaker that is open until breakerUntil
@@ -96,6 +99,7 @@ func (h *hard) publish(m *MemorySample, st *step) {
 	l.kernel.Store(m.Kernel)
 	l.kubelet.Store(m.Kubelet)
 	l.available.Store(st.verdict.Available)
+	l.extremes.note(st.verdict.Available)
 	l.swapFree.Store(m.SwapFree)
 	l.swapTotal.Store(m.SwapTotal)
 	l.coming.Store(st.coming)
@@ -110,8 +114,9 @@ func (h *hard) publish(m *MemorySample, st *step) {
 	if st.verdict.Met && !h.armed.armed(&h.core.rules) {
 		l.episodes.note(Unarmed)
 	}
+	began := st.verdict.Met && !l.met.Load()
 	if st.verdict.Met {
-		if !l.met.Load() {
+		if began {
 			l.metSince.Store(now)
 		}
 		l.lastMet.Store(now)
@@ -125,6 +130,12 @@ func (h *hard) publish(m *MemorySample, st *step) {
 	h.publishBreaker(m.At)
 	l.at.Store(uint64(now))
 	l.samples.Add(1)
+	if began {
+		select {
+		case h.breached <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (h *hard) publishBreaker(now time.Time) {

@@ -15,6 +15,8 @@ const (
 	OutcomeWouldEvict = "wouldEvict"
 	OutcomeNoVictim   = "noVictim"
 	OutcomeResumed    = "resumed"
+	OutcomeEvicting   = "evicting"  // a soft eviction is under way
+	OutcomeReclaimed  = "reclaimed" // soft: memory.reclaim was enough, nobody had to go
 )
 
 const historyLength = 1000
@@ -90,6 +92,7 @@ func (e *Engine) keep(r *Report) {
 		k := *r.Kill
 		c.Kill = &k
 	}
+	c.Soft = r.Soft.clone()
 	e.history.put(c)
 	select {
 	case e.persist <- c:

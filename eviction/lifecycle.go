@@ -18,14 +18,13 @@ func (e *Engine) releaseDue() {
 	now := e.clock()
 	records := e.holds.Records()
 	absent := e.trackAbsence(now, records)
-	l := &e.sampler.latest
 	in := ReleaseInput{
 		Now: now, Records: records, AbsentSince: absent,
-		Available: l.available.Load(), Amount: e.settings().Rules.Amount, MinReclaim: e.settings().Rules.MinReclaim,
+		Rooms:      e.room(now),
 		Transition: e.settings().Transition, HoldMaximum: e.settings().HoldMaximum,
 		Known: e.fresh(now),
 	}
-	if since, clear := e.clearSince(); clear {
+	if since, clear := e.clearSince(now); clear {
 		in.ClearSince = since
 	}
 	e.mu.Lock()
@@ -54,20 +53,6 @@ func (e *Engine) releaseDue() {
 func (e *Engine) fresh(now time.Time) bool {
 	at := e.sampler.latest.at.Load()
 	return at != 0 && now.Sub(time.Unix(0, int64(at))) < 5*time.Second
-}
-
-// clearSince returns since when available has been above threshold + minimum
-// reclaim; clear is false when it is not now.
-func (e *Engine) clearSince() (since time.Time, clear bool) {
-	l := &e.sampler.latest
-	if l.at.Load() == 0 || l.available.Load() < e.settings().Rules.Amount+e.settings().Rules.MinReclaim {
-		return time.Time{}, false
-	}
-	since = e.started
-	if n := l.lastNotClear.Load(); n != 0 {
-		since = time.Unix(0, n)
-	}
-	return since, true
 }
 
 // trackAbsence notes since when the pods of records have had no sandbox and

@@ -48,6 +48,11 @@ type ThresholdNow struct {
 	Grace      time.Duration `json:"grace,omitempty"` // ns
 	Met        bool          `json:"met"`
 	MetSince   time.Time     `json:"metSince,omitzero"`
+	// Of a soft one:
+	PastGrace bool `json:"pastGrace,omitempty"`
+	Unarmed   bool `json:"unarmed,omitempty"`
+	// NotActing says why nothing is done although it is met.
+	NotActing string `json:"notActing,omitempty"`
 }
 
 // The sources whose age is told.
@@ -102,14 +107,14 @@ func (e *Engine) sources(s *State) []SourceNow {
 
 // signals lists the signals that are watched.
 func (e *Engine) signals() []SignalNow {
-	set := e.settings()
+	set, all := e.settings(), e.softNow()
 	var out []SignalNow
 	for _, h := range e.sampler.hards() {
 		rules, minFree := &set.Rules, e.sampler.minFree
 		if h == &e.sampler.allocatable {
 			rules, minFree = &set.Allocatable, 0
 		}
-		soft := slices.DeleteFunc(slices.Clone(set.Soft), func(t SoftThreshold) bool { return t.Signal != h.signal || t.Amount == 0 })
+		soft := slices.DeleteFunc(slices.Clone(all), func(t SoftNow) bool { return t.Signal != h.signal })
 		if rules.Amount == 0 && len(soft) == 0 && h.signal != MemoryAvailable {
 			continue
 		}
@@ -119,7 +124,7 @@ func (e *Engine) signals() []SignalNow {
 }
 
 // hardNow is one hard signal with the soft thresholds of the same.
-func (e *Engine) hardNow(h *hard, rules *Rules, minFree uint64, soft []SoftThreshold) SignalNow {
+func (e *Engine) hardNow(h *hard, rules *Rules, minFree uint64, soft []SoftNow) SignalNow {
 	l, m := &h.latest, e.signalNow(h, rules, minFree)
 	s := SignalNow{
 		Signal: h.signal, Known: l.at.Load() != 0, Absent: l.absent.Load(), Capacity: m.Capacity, Available: m.Available,
@@ -138,7 +143,10 @@ func (e *Engine) hardNow(h *hard, rules *Rules, minFree uint64, soft []SoftThres
 		s.Breaker = BudgetSpent.Reason()
 	}
 	for _, t := range soft {
-		s.Thresholds = append(s.Thresholds, ThresholdNow{Kind: KindSoft, Amount: t.Amount, MinReclaim: t.MinReclaim, Grace: t.Grace})
+		s.Thresholds = append(s.Thresholds, ThresholdNow{
+			Kind: KindSoft, Amount: t.Threshold, MinReclaim: t.MinReclaim, Grace: t.Grace,
+			Met: !t.MetSince.IsZero(), MetSince: t.MetSince, PastGrace: t.PastGrace, Unarmed: t.Unarmed, NotActing: t.Waiting,
+		})
 	}
 	return s
 }

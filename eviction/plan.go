@@ -162,6 +162,8 @@ type Decision struct {
 	// Grace is what the victim gets to end by itself (hardMemoryGrace); 0: its
 	// cgroup is killed at once.
 	Grace time.Duration
+	// soft is what a soft decision was made of; nil for a hard one.
+	soft *SoftReport
 
 	// bases are what was available by each hard signal at the decision, in bytes.
 	bases [hardSignals]uint64

@@ -196,16 +196,22 @@ func (pl *planner) bar(p *inventory.Pod, o *openPod, in planInput) string {
 	return ""
 }
 
+// record is the hold of a pod, without the numbers of the decision.
+func (p *PlanPod) record(signal Signal) holds.Record {
+	r := holds.Record{
+		State: holds.Intent, UID: p.UID, Namespace: p.Namespace, Name: p.Name,
+		Cgroup: p.CgroupPath, CgroupInode: p.CgroupInode, Signal: string(signal),
+		Request: p.Request.Value, Priority: p.Priority.Value, Repeat: p.repeat,
+	}
+	if len(p.sandboxes) > 0 {
+		r.SandboxID = p.sandboxes[0]
+	}
+	return r
+}
+
 // prepare encodes the hold ahead of need.
 func (pl *planner) prepare(out *PlanPod) {
-	r := holds.Record{
-		State: holds.Intent, UID: out.UID, Namespace: out.Namespace, Name: out.Name,
-		Cgroup: out.CgroupPath, CgroupInode: out.CgroupInode, Signal: string(MemoryAvailable),
-		Request: out.Request.Value, Priority: out.Priority.Value, Repeat: out.repeat,
-	}
-	if len(out.sandboxes) > 0 {
-		r.SandboxID = out.sandboxes[0]
-	}
+	r := out.record(MemoryAvailable)
 	prepared, err := holds.Prepare(r)
 	if err != nil {
 		// A long cgroup path is only there to resume an interrupted kill.

@@ -18,8 +18,9 @@ func (e *Engine) publishPlan() {
 		now: e.clock(), snapshot: e.store.Snapshot(), alarm: e.sampler.latest.met.Load(),
 		held: map[string]string{}, keepOpen: map[string]bool{}, repeats: map[string]uint32{},
 	}
+	e.softPlan(&in)
 	for _, r := range e.holds.Records() {
-		if r.Holds() {
+		if r.Holds() && in.evicting[r.UID] == 0 {
 			in.held[r.UID] = fmt.Sprintf("held: evicted by decision %d", r.ID)
 			// An intent is a kill that the slow half may not know of yet.
 			in.keepOpen[r.UID] = r.State == holds.Intent

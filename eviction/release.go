@@ -54,15 +54,16 @@ type ReleaseInput struct {
 	Now time.Time
 	// Records are those of the holds file.
 	Records []holds.Record
-	// ClearSince is since when available has been above threshold + minimum
-	// reclaim without a break; zero when it is not.
+	// ClearSince is since when every memory threshold that is acted on, hard, soft
+	// and allocatable, has been clear by its minimum reclaim without a break; zero
+	// when one is not.
 	ClearSince time.Time
 	// Known is false while the memory cannot be read.
 	Known bool
-	// Available, Amount and MinReclaim in bytes.
-	Available, Amount, MinReclaim uint64
-	Transition                    time.Duration // evictionPressureTransitionPeriod
-	HoldMaximum                   time.Duration
+	// Rooms are what each memory signal has to keep free.
+	Rooms       []Room
+	Transition  time.Duration // evictionPressureTransitionPeriod
+	HoldMaximum time.Duration
 	// LastRelease is when a hold was last released because the pressure was
 	// over.
 	LastRelease time.Time
@@ -70,6 +71,10 @@ type ReleaseInput struct {
 	// one; a pod not in it is there.
 	AbsentSince map[string]time.Time
 }
+
+// Room is what a signal has available and what of it has to stay free: the
+// largest of its thresholds plus minimum reclaim. Both in bytes.
+type Room struct{ Available, Need uint64 }
 
 // Release is one hold to end.
 type Release struct {
@@ -113,8 +118,13 @@ func (in *ReleaseInput) clearFor(r holds.Record) bool {
 }
 
 // fits: with the pod back at the size it had, available would stay above
-// threshold + minimum reclaim.
+// threshold + minimum reclaim, by every signal.
 func (in *ReleaseInput) fits(r holds.Record) bool {
 	usage := uint64(max(r.Usage, 0))
-	return in.Available >= usage && in.Available-usage > in.Amount+in.MinReclaim
+	for _, x := range in.Rooms {
+		if x.Available < usage || x.Available-usage <= x.Need {
+			return false
+		}
+	}
+	return true
 }

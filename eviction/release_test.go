@@ -36,7 +36,7 @@ func TestReleases(t *testing.T) {
 	base := func(change func(in *ReleaseInput)) ReleaseInput {
 		in := ReleaseInput{
 			Now: t0.Add(50 * time.Second), Records: []holds.Record{killed(1, 0, 900*mi)}, ClearSince: t0.Add(10 * time.Second),
-			Known: true, Available: 3 * gi, Amount: 500 * mi, MinReclaim: 100 * mi, Transition: 30 * time.Second, HoldMaximum: time.Hour,
+			Known: true, Rooms: []Room{{Available: 3 * gi, Need: 600 * mi}}, Transition: 30 * time.Second, HoldMaximum: time.Hour,
 		}
 		if change != nil {
 			change(&in)
@@ -60,8 +60,8 @@ func TestReleases(t *testing.T) {
 		{"the tenth 5 min", func(in *ReleaseInput) { in.Records[0].Repeat = 9; in.Now = t0.Add(340*time.Second - 1) }, nil},
 		{"… and then", func(in *ReleaseInput) { in.Records[0].Repeat = 9; in.Now = t0.Add(340 * time.Second) }, []string{"u1 pressure-over"}},
 		{"memory unknown", func(in *ReleaseInput) { in.Known = false }, nil},
-		{"it would not fit", func(in *ReleaseInput) { in.Available = 1500 * mi }, nil},
-		{"it would just fit", func(in *ReleaseInput) { in.Available = 1500*mi + 1 }, []string{"u1 pressure-over"}},
+		{"it would not fit", func(in *ReleaseInput) { in.Rooms[0].Available = 1500 * mi }, nil},
+		{"it would just fit", func(in *ReleaseInput) { in.Rooms[0].Available = 1500*mi + 1 }, []string{"u1 pressure-over"}},
 		{"it is larger than what is available", func(in *ReleaseInput) { in.Records[0].Usage = 1 << 62 }, nil},
 		{"a release less than 10 s ago", func(in *ReleaseInput) { in.LastRelease = in.Now.Add(-10*time.Second + 1) }, nil},
 		{"a release 10 s ago", func(in *ReleaseInput) { in.LastRelease = in.Now.Add(-10 * time.Second) }, []string{"u1 pressure-over"}},

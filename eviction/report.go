@@ -14,7 +14,7 @@ type Report struct {
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
 	Signal  Signal    `json:"signal"`
-	Outcome string    `json:"outcome"` // evicted, failed, wouldEvict, noVictim, resumed
+	Outcome string    `json:"outcome"` // evicted, evicting, failed, wouldEvict, noVictim, reclaimed, resumed
 	Mode    string    `json:"mode"`    // enforce, observe or paused
 	Summary string    `json:"summary"`
 
@@ -25,6 +25,8 @@ type Report struct {
 	// pods are not to blame.
 	Consumers []Consumer  `json:"consumers,omitempty"`
 	Kill      *KillReport `json:"kill,omitempty"`
+	// Soft is what a soft decision was made of; absent for a hard one.
+	Soft *SoftReport `json:"soft,omitempty"`
 
 	counted bool // it is in the counters
 }

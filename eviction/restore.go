@@ -22,7 +22,7 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 	if len(records) == 0 {
 		return nil
 	}
-	breach, sample := e.breachNow()
+	memoryBreach, sample := e.breachNow()
 	var out []*Decision
 	for _, r := range records {
 		if r.Frozen && e.thaw != nil && r.Cgroup != "" {
@@ -43,6 +43,9 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 			continue
 		}
 		pod, alive := e.reopen(r)
+		softBreach := r.Soft && r.State == holds.Intent && e.softStands(r, &sample)
+		hardBreach := e.hardStands(r, memoryBreach)
+		breach := hardBreach || softBreach
 		if alive && r.State == holds.Intent && !breach && dying(ctx, &pod, e.clock) {
 			alive = false // the breach is gone because the kill was sent
 			pod.close()
@@ -59,6 +62,9 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 			log.Info("a kill was interrupted before it began, and the pressure is over: dropped")
 			pod.close()
 			e.release(r, ReleasedBreachGone)
+		case alive && softBreach && !hardBreach:
+			log.Warn("a soft eviction was interrupted: the pod gets the rest of its grace")
+			out = append(out, e.resumedSoft(r, pod, sample))
 		case alive && (r.State == holds.Intent || len(pod.cgroups) > 0):
 			log.Warn("a kill was interrupted: finishing it")
 			out = append(out, e.resumed(r, pod, sample))
@@ -180,9 +186,20 @@ func (p *PlanPod) close() {
 // resumed makes a decision of a record, as if it had just been ordered, and
 // sends its kill again.
 func (e *Engine) resumed(r holds.Record, pod PlanPod, m MemorySample) *Decision {
+	d := e.remade(r, pod, m)
+	e.hardened(r.ID)
+	e.killDirectly(d)
+	// The sampler waits for it as for one of its own.
+	e.sampler.inflight = d
+	return d
+}
+
+// remade makes a decision of a record.
+func (e *Engine) remade(r holds.Record, pod PlanPod, m MemorySample) *Decision {
 	plan := newPlan(0, e.clock(), []PlanPod{pod})
 	d := plan.decision
 	plan.decision = nil
+	d.Signal = Signal(r.Signal)
 	d.ID, d.At, d.Victim, d.Sample, d.Rules = r.ID, r.Decided, 0, m, e.settings().Rules
 	d.Signal = Signal(r.Signal)
 	d.Sample.Kernel, d.Sample.Kubelet = uint64(max(r.Available, 0)), uint64(max(r.AvailableKubelet, 0))
@@ -190,19 +207,7 @@ func (e *Engine) resumed(r holds.Record, pod PlanPod, m MemorySample) *Decision 
 	d.Rules.Amount = uint64(max(r.Threshold, 0))
 	d.Candidates[0] = pod.Candidate
 	d.Candidates[0].Usage, d.Candidates[0].Known = uint64(max(r.Usage, 0)), true
-	now := e.clock().UnixNano()
-	d.kill.intentAt.Store(now)
-	if pod.NoDirect == "" {
-		for _, c := range pod.cgroups {
-			n, err := c.Kill()
-			d.kill.signalled.Add(int64(max(n, 0)))
-			d.kill.failed(err)
-		}
-	}
-	d.kill.sentAt.Store(now)
-	d.kill.advance(killSent)
-	// The sampler waits for it as for one of its own.
-	e.sampler.inflight = d
+	d.kill.intentAt.Store(e.clock().UnixNano())
 	return d
 }
 

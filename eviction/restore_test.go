@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -12,7 +13,7 @@ import (
 // left puts a record into the holds file as a previous process left it.
 func (r *rig) left(rec holds.Record) {
 	r.t.Helper()
-	rec.Namespace, rec.Name, rec.Signal = "default", rec.UID, string(MemoryAvailable)
+	rec.Namespace, rec.Name, rec.Signal = "default", rec.UID, cmp.Or(rec.Signal, string(MemoryAvailable))
 	rec.Threshold, rec.Available, rec.Usage = 500*mi, 300*mi, 2*gi
 	if rec.Decided.IsZero() {
 		rec.Decided = time.Now().Add(-100 * time.Millisecond)

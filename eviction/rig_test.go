@@ -33,6 +33,8 @@ type rig struct {
 	lines   *logLines
 	eng     *Engine
 	between func()
+	hooks   *fakeHooks
+	ending  func(uid string) bool
 
 	openPods  func() (PodsMemory, error)
 	rootCheck RootSource
@@ -146,7 +148,12 @@ func (r *rig) build() *Engine {
 	if r.broken != nil {
 		r.broken.Writer, file = r.writer, r.broken
 	}
+	var hooks Hooks
+	if r.hooks != nil {
+		hooks = r.hooks
+	}
 	e, err := New(r.set, Parts{
+		Hooks: hooks, Terminating: r.ending,
 		Store: store, Syncer: inventory.NewSyncer(store, r.runtime, r.cgroups, time.Now, log),
 		Holds: file, Ledger: r.ledger, Armed: r.armed, Runtime: r.runtime, Cgroups: r.cgroups,
 		Thaw:    func(p string) error { r.thawed = append(r.thawed, p); return nil },

@@ -120,6 +120,8 @@ func (e *Engine) loop(ctx context.Context) {
 			e.publishPlan()
 		case <-e.replan:
 			e.publishPlan()
+		case <-e.breached:
+			e.softRound(ctx) // new pods are kept out from the first sample on
 		case <-tick.C:
 			e.everySecond(ctx)
 		}
@@ -134,6 +136,7 @@ func (e *Engine) everySecond(ctx context.Context) {
 	e.saveArmed()
 	e.refreshInventory()
 	e.enforce(ctx)
+	e.softRound(ctx)
 	e.releaseDue()
 	e.sayWhenNobody()
 	e.readCrossCheck()
@@ -142,13 +145,22 @@ func (e *Engine) everySecond(ctx context.Context) {
 
 // start bars the victim from further plans and follows its kill.
 func (e *Engine) start(ctx context.Context, d *Decision, outcome string) {
+	switch {
+	case outcome == OutcomeEvicted && e.harden(d):
+		return // what follows the soft eviction of this pod goes on with it
+	case d.soft != nil:
+		e.startSoft(ctx, &softEviction{d: d, report: d.soft, resumed: true, hardened: make(chan *Decision, 1)})
+		return
+	}
 	uid := d.pod().UID
+	e.killedHard(e.clock())
 	e.mu.Lock()
 	e.pending[uid] = "its kill is in progress"
 	e.mu.Unlock()
 	e.startKill(d, outcome)
 	e.finishing.Go(func() {
 		e.finish(ctx, d, outcome)
+		e.killedHard(e.clock())
 		if outcome == OutcomeResumed {
 			d.pod().close()
 		}

@@ -1,7 +1,5 @@
 package eviction
 
-import "time"
-
 // repairHolds puts the holds file back when a clean-up of the run directory took
 // it, and keeps a slot ready for the killer.
 func (e *Engine) repairHolds() {
@@ -26,15 +24,15 @@ func (e *Engine) repairHolds() {
 }
 
 // refreshInventory asks for a new list when a decision may be near and the last
-// one is older than 10 s (design §6).
+// one is older than 10 s (design §6), or will be at a soft decision.
 func (e *Engine) refreshInventory() {
-	const oldest = 10 * time.Second
+	age := e.clock().Sub(e.store.Snapshot().ListedAt)
 	near := false
 	for _, h := range e.sampler.hards() {
 		l := &h.latest
 		near = near || l.at.Load() != 0 && l.available.Load()/nearMultiple < h.amount()
 	}
-	if near && e.clock().Sub(e.store.Snapshot().ListedAt) > oldest {
+	if near && age > listAge || age > listAge/2 && e.softNear(listAge/2) {
 		e.syncer.MarkDirty()
 	}
 }

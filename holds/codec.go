@@ -38,6 +38,7 @@ const (
 
 	recordLayout = 1
 	flagFrozen   = 1
+	flagSoft     = 2
 )
 
 // castagnoli is never written to; MakeTable picks the processor's own CRC-32C
@@ -119,7 +120,10 @@ func encode(buf *[RecordSize]byte, r Record, revision uint32) error {
 	buf[offLayout] = recordLayout
 	buf[offState] = byte(r.State)
 	if r.Frozen {
-		buf[offFlags] = flagFrozen
+		buf[offFlags] |= flagFrozen
+	}
+	if r.Soft {
+		buf[offFlags] |= flagSoft
 	}
 	binary.LittleEndian.PutUint64(buf[offID:], r.ID)
 	binary.LittleEndian.PutUint64(buf[offInode:], r.CgroupInode)
@@ -211,6 +215,7 @@ func decodeUsed(b []byte) (Record, uint32, error) {
 		return Record{}, 0, fmt.Errorf("%w: uid is empty", ErrBadRecord)
 	}
 	r.Frozen = b[offFlags]&flagFrozen != 0
+	r.Soft = b[offFlags]&flagSoft != 0
 	r.CgroupInode = binary.LittleEndian.Uint64(b[offInode:])
 	r.Threshold = getInt64(b, offThreshold)
 	r.Available = getInt64(b, offAvailable)

@@ -90,6 +90,8 @@ type Record struct {
 	State State
 	// Frozen says that the kill may have left the v1 freezer on: thaw at start.
 	Frozen bool
+	// Soft says that the pod is asked to end first: its kill has not begun.
+	Soft bool
 
 	UID, Namespace, Name string
 	SandboxID            string

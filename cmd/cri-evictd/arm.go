@@ -85,12 +85,17 @@ func parseArmed(text string) (map[eviction.Signal]uint64, error) {
 			signal, number = string(eviction.MemoryAvailable), line
 		}
 		n, err := strconv.ParseUint(number, 10, 64)
-		if err != nil || !slices.Contains(eviction.Signals(), eviction.Signal(signal)) {
+		if err != nil || !known(eviction.Signal(signal)) {
 			return nil, fmt.Errorf("%q is not a signal and an amount", line)
 		}
 		amounts[eviction.Signal(signal)] = n
 	}
 	return amounts, nil
+}
+
+// known says whether a threshold's name is one of ours.
+func known(name eviction.Signal) bool {
+	return slices.ContainsFunc(eviction.Signals(), func(s eviction.Signal) bool { return name == s || name == s.SoftName() })
 }
 
 // Save implements eviction.Armed.

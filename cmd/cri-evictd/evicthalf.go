@@ -83,7 +83,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		Store: store, Syncer: syncer, Holds: writer, Runtime: client, Cgroups: cgroups, Thaw: m.fs.ThawPath,
 		Meminfo: m.meminfo, MinFree: m.minFree, BootID: m.bootID, Clock: time.Now, Log: log,
 		OpenPods: cgroups.OpenPods, TopLevel: cgroups.TopLevel,
-		Wakeups: eviction.RealKernelEvents{FS: m.fs}, BetweenIntentAndKill: a.between,
+		Hooks: client, Wakeups: eviction.RealKernelEvents{FS: m.fs}, BetweenIntentAndKill: a.between,
 	}
 	if m.vmstat != nil {
 		parts.Scan = m.vmstat
@@ -246,8 +246,11 @@ func askProxy(ctx context.Context, socket string) admin.ProxyStatus {
 	out := admin.ProxyStatus{
 		Reachable: true, Listen: st.Listen, Upstream: st.Upstream.Endpoint, UpstreamState: st.Upstream.State,
 		UpstreamError: cmp.Or(st.Upstream.DialError, st.Upstream.Problem), Runtime: st.Upstream.Runtime,
-		InFlight: st.InFlight, HeldMeanwhile: st.HeldMeanwhile, Undecodable: st.Undecodable,
-		Refused: st.Refused, NotAdmitted: st.Admission.MemoryPressure + st.Admission.DiskPressure + st.Admission.PIDPressure, Decorated: st.Decorated, Panics: st.Panics, EventsDropped: st.EventsDropped, HoldsProblem: st.HoldsProblem,
+		NotAdmitted: map[string]uint64{
+			proxy.MemoryPressure: st.Admission.MemoryPressure, proxy.DiskPressure: st.Admission.DiskPressure, proxy.PIDPressure: st.Admission.PIDPressure,
+		},
+		Undecided: st.Admission.Undecided, InFlight: st.InFlight, HeldMeanwhile: st.HeldMeanwhile, Undecodable: st.Undecodable,
+		Refused: st.Refused, Decorated: st.Decorated, Panics: st.Panics, EventsDropped: st.EventsDropped, HoldsProblem: st.HoldsProblem,
 	}
 	for _, c := range st.Calls {
 		out.Calls += c.Count

@@ -50,6 +50,9 @@ func printExplanation(out io.Writer, x *admin.Explanation) {
 			fmt.Fprintf(out, "would be evicted first: none, because %s\n", x.NoNext)
 		}
 	}
+	for _, s := range x.Soft {
+		fmt.Fprintln(out, softText(&s))
+	}
 	fmt.Fprintln(out)
 	printCandidates(out, x.Candidates)
 	for _, n := range x.NotAdmitted {
@@ -133,10 +136,14 @@ func printDecision(out io.Writer, r *eviction.Report, about *inventory.Ref) {
 	fmt.Fprintf(out, "  available %s (%s; kernel %s, kubelet %s, min_free %s), threshold %s, floor %s, early band %s\n",
 		bytesText(m.Available), m.From, bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet), bytesText(m.MinFree),
 		bytesText(m.Threshold), bytesText(m.Floor), yes(m.EarlyBand))
+	printSoft(out, r.Soft)
 	if k := r.Kill; k != nil {
 		way := "the pod's cgroup"
 		if !k.Direct {
 			way = "the runtime (CRI)"
+		}
+		if r.Soft != nil && r.Soft.Escalated == "" && r.Soft.Shortened == nil {
+			way = "the runtime (CRI), with grace"
 		}
 		verb, end := "killed", "verified dead"
 		if r.Outcome == eviction.OutcomeFailed {

@@ -38,7 +38,7 @@ func signalsNow() []eviction.SignalNow {
 			Floor: m.Floor, From: m.From, Unarmed: true, TimeToThreshold: &in, Thresholds: []eviction.ThresholdNow{{Kind: eviction.KindHard, Amount: 500 * mi}},
 		},
 		{Signal: eviction.ImageFsAvailable, Absent: true},
-		{Signal: eviction.NodeFsAvailable, Thresholds: []eviction.ThresholdNow{{Kind: eviction.KindHard, Amount: 5 << 30}, {Kind: eviction.KindSoft}}},
+		{Signal: eviction.NodeFsAvailable, Thresholds: []eviction.ThresholdNow{{Kind: eviction.KindHard, Amount: 5 << 30}}},
 	}
 }
 

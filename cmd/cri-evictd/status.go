@@ -55,12 +55,18 @@ func printStatus(out io.Writer, s *admin.Status) {
 		if len(e.Wakeups) > 0 {
 			row("wake-ups", "%s", wakeupsText(e.Wakeups))
 		}
+		for _, x := range e.Soft {
+			row("soft "+string(x.Signal), "%s", softState(&x))
+		}
+		if c := e.Conditions; c != (eviction.ConditionsNow{}) {
+			row("conditions", "%s", conditionsText(&c))
+		}
 		row("pods", "%d known, %d held", e.Pods, e.Held)
 		for _, n := range e.NotAdmitted {
 			row("not admitted", "%s (uid %s) under %s, asked %d times, last %s", n.Pod, n.Pod.UID, n.Condition, n.Times, ago(n.Last))
 		}
 		if p.Reachable {
-			row("proxy", "%s -> %s (%s, %s), %d calls, %d refused, %d not admitted, %d decorated", p.Listen, p.Upstream, p.UpstreamState, p.Runtime, p.Calls, p.Refused, p.NotAdmitted, p.Decorated)
+			row("proxy", "%s -> %s (%s, %s), %d calls, %d refused, %d not admitted, %d decorated", p.Listen, p.Upstream, p.UpstreamState, p.Runtime, p.Calls, p.Refused, notAdmitted(p.NotAdmitted), p.Decorated)
 		} else {
 			row("proxy", "not reachable")
 		}
@@ -104,4 +110,13 @@ func wakeupsText(all []eviction.WakeupState) string {
 		return "none, sampling alone"
 	}
 	return strings.Join(inUse, ", ")
+}
+
+// notAdmitted adds up the starts of new pods that were refused.
+func notAdmitted(byCondition map[string]uint64) uint64 {
+	var n uint64
+	for _, c := range byCondition {
+		n += c
+	}
+	return n
 }

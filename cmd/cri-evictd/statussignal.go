@@ -19,6 +19,9 @@ func printSignal(row func(key, format string, args ...any), s *eviction.SignalNo
 		row("  kernel / kubelet", "%s / %s", bytesText(s.AvailableKernel), bytesText(s.AvailableKubelet))
 	}
 	for _, t := range s.Thresholds {
+		if t.Kind == eviction.KindSoft {
+			continue // they have lines of their own
+		}
 		row("  "+t.Kind+" threshold", "%s", thresholdText(&t, s))
 	}
 	if s.Unarmed {
@@ -45,9 +48,7 @@ func thresholdText(t *eviction.ThresholdNow, s *eviction.SignalNow) string {
 		return "off"
 	}
 	text := bytesText(t.Amount)
-	if t.Kind == eviction.KindSoft {
-		text += " for " + t.Grace.String()
-	} else if s.Floor > 0 {
+	if s.Floor > 0 {
 		text += ", floor " + bytesText(s.Floor)
 	}
 	if t.MinReclaim > 0 {
@@ -58,7 +59,7 @@ func thresholdText(t *eviction.ThresholdNow, s *eviction.SignalNow) string {
 		return text + ": below it for " + time.Since(t.MetSince).Round(time.Second).String()
 	case !s.Known:
 		return text
-	case t.Kind == eviction.KindHard && s.TimeToThreshold != nil:
+	case s.TimeToThreshold != nil:
 		return text + ": clear, reached in " + s.TimeToThreshold.Round(time.Second).String() + " at the present rate"
 	}
 	return text + ": clear"

@@ -1,0 +1,70 @@
+package eviction
+
+// softPrefix marks the soft threshold of a signal among what Armed remembers.
+const softPrefix = "soft:"
+
+// SoftName is the name a signal's soft threshold has among those Armed
+// remembers.
+func (s Signal) SoftName() Signal { return softPrefix + s }
+
+// softArmedBefore says whether a soft threshold is acted on from its first round
+// on: this very amount was in force in the last run, or nothing is remembered at
+// all.
+func (e *Engine) softArmedBefore(th SoftThreshold) bool {
+	if e.armed == nil {
+		return true
+	}
+	before, err := e.armed.Load()
+	if err != nil {
+		e.log.WithError(err).WithField("signal", th.Signal).
+			Warn("it is not known whether this soft threshold was in force before: it is acted on once it was seen clear")
+		return false
+	}
+	return before[th.Signal.SoftName()] == th.Amount
+}
+
+// softArmed adds the soft thresholds that are acted on to what is remembered.
+func (e *Engine) softArmed(amounts map[Signal]uint64) {
+	for _, k := range e.settings().thresholds() {
+		e.watchFor(k) // before the first save: it asks for what was remembered
+	}
+	e.soft.mu.Lock()
+	defer e.soft.mu.Unlock()
+	for k, w := range e.soft.watches {
+		if !k.hard && w.armed {
+			amounts[k.Signal.SoftName()] = k.Amount
+		}
+	}
+}
+
+// softUnarmed lists the soft thresholds that are not acted on because they were
+// met when they were loaded and have not been clear since.
+func (e *Engine) softUnarmed() []Signal {
+	e.soft.mu.Lock()
+	defer e.soft.mu.Unlock()
+	var out []Signal
+	for _, s := range Signals() {
+		for k, w := range e.soft.watches {
+			if k.Signal == s && !k.hard && !w.armed && w.last.fresh(e.clock()) {
+				out = append(out, s.SoftName())
+			}
+		}
+	}
+	return out
+}
+
+// armSoft makes the soft thresholds be acted on; it returns those that were not
+// before.
+func (e *Engine) armSoft() []Signal {
+	capacity := e.sampler.latest.capacity.Load()
+	e.soft.mu.Lock()
+	defer e.soft.mu.Unlock()
+	var out []Signal
+	for k, w := range e.soft.watches {
+		if !k.hard && !w.armed && k.Amount < capacity {
+			w.armed = true
+			out = append(out, k.Signal.SoftName())
+		}
+	}
+	return out
+}
