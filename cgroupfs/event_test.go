@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ func TestEventsOfATreeAreAbsent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		before := openDescriptors(t)
 		for name, open := range map[string]func() (*Event, error){
 			"usage":    func() (*Event, error) { return f.OpenUsageEvent(gib) },
 			"pressure": f.OpenPressureEvent,
@@ -30,6 +32,9 @@ func TestEventsOfATreeAreAbsent(t *testing.T) {
 			if e, err := open(); !errors.Is(err, ErrAbsent) || e != nil {
 				t.Errorf("%s: %s: %v, %v, want ErrAbsent", tree.name, name, e, err)
 			}
+		}
+		if after := openDescriptors(t); after != before {
+			t.Errorf("%s: %d descriptors stay open", tree.name, after-before)
 		}
 		b, err := os.ReadFile(filepath.Join(r.Proc, "pressure/memory"))
 		if err != nil || !strings.HasPrefix(string(b), "some avg10") {
@@ -115,6 +120,14 @@ func TestPressureText(t *testing.T) {
 		if got := string(pressureText(window)); got != want {
 			t.Errorf("%v: %q, want %q", window, got, want)
 		}
+	}
+}
+
+// The shortest first, and at the end the one that everybody gets.
+func TestPressureWindows(t *testing.T) {
+	want := []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}
+	if got := pressureWindows(); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

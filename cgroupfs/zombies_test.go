@@ -37,6 +37,7 @@ func TestMemcgRatio(t *testing.T) {
 		{MemcgCount{Kernel: 100, Directories: 100}, 1},
 		{MemcgCount{Kernel: 199, Directories: 100}, 1},
 		{MemcgCount{Kernel: 200, Directories: 100}, 2},
+		{MemcgCount{Kernel: 10, Directories: 1}, 10},
 		{MemcgCount{}, 0},
 	} {
 		if got := tt.c.Ratio(); got != tt.want {

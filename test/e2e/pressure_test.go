@@ -12,10 +12,11 @@ import (
 
 // margin is how many bytes have to be allocated until the threshold is crossed:
 // enough that a compiler or two beside the test do not cross it. A machine made
-// for the tests has less memory and no compilers.
+// for the tests has less memory and no compilers; what the shims of a few pods, the
+// daemon and min_free_kbytes take of it is the same, 200 MiB or so.
 func (n *node) margin() int64 {
 	if here(n.t).own {
-		return n.memTotal / 5
+		return n.memTotal / 3
 	}
 	return 2048 * mi
 }
@@ -23,7 +24,12 @@ func (n *node) margin() int64 {
 // ballastSize is the part of the margin that an innocent pod holds, inside its
 // request. When it ends there is room for the hog again; alone, a hog that caused
 // the pressure would not fit and stays held (design §10).
-func (n *node) ballastSize() int64 { return n.margin() / 8 * 5 }
+func (n *node) ballastSize() int64 {
+	if here(n.t).own {
+		return n.margin() / 2
+	}
+	return n.margin() / 8 * 5
+}
 
 // threshold returns a hard threshold that margin bytes of allocation cross, so
 // that pressure is real and shortage is not.

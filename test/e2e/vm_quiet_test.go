@@ -35,7 +35,7 @@ func TestVMQuietPageCacheFlood(t *testing.T) {
 	total := s.meminfo().MemTotal * 2
 	spec, _ := s.withFolder(s.pod("flood", "BestEffort", 0, "flood", "--file", "/data/f", "--total", mib(total)), "flood")
 	p := s.live(spec)
-	s.quietly(func() bool { return p.lines("flood: pass ") > 0 }, p)
+	s.quietly(func() bool { return p.lines("flood: written ") > 0 }, p)
 	s.mustHaveSpared()
 }
 
@@ -83,9 +83,9 @@ func TestVMQuietTmpfsThatFits(t *testing.T) {
 func TestVMQuietReclaimAtThePodsOwnLimit(t *testing.T) {
 	s := newScene(t, lab.Current)
 	s.beating()
-	spec, _ := s.withFolder(s.pod("limited", "Guaranteed", 96*mi, "flood", "--file", "/data/f", "--total", "384Mi"), "limited")
+	spec, _ := s.withFolder(s.pod("limited", "Guaranteed", 96*mi, "flood", "--file", "/data/f", "--total", "256Mi"), "limited")
 	p := s.live(spec)
-	s.quietly(func() bool { return p.lines("flood: pass ") > 1 && s.usage(spec) > 80*mi }, p)
+	s.quietly(func() bool { return p.lines("flood: pass ") > 0 && s.usage(spec) > 80*mi }, p)
 	s.mustHaveSpared()
 }
 

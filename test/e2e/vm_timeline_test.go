@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strings"
@@ -40,6 +41,20 @@ func timeline(t *testing.T) {
 			t.Logf("kernel's numbers:\n%s", strings.Join(notes[max(0, len(notes)-400):], "\n"))
 		}
 	})
+}
+
+// cpuTime is what a process has used of the processors, for the log: a sampler that
+// takes too much of a slow machine shows here.
+func cpuTime(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return err.Error()
+	}
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(f) < 13 {
+		return "unknown"
+	}
+	return fmt.Sprintf("%s user and %s system ticks of 10 ms", f[11], f[12])
 }
 
 // numbers picks lines out of a file of /proc: "key 1 key 2 ".

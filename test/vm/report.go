@@ -65,9 +65,9 @@ func (w *testWatcher) ended(e protocol.Ended) {
 		fmt.Fprint(w.out, r.failures)
 	}
 	fmt.Fprintf(w.out, "vm: %-4s %q: %d tests passed, %d skipped, %.0f s (of the guest)\n", verdict, s.name, r.passed, len(r.skipped), e.Seconds)
-	for _, name := range r.skipped {
-		if reason := s.skips.reason(name); reason != "" {
-			fmt.Fprintf(w.out, "vm:      %s may be skipped: %s\n", name, reason)
+	for _, a := range s.skips {
+		if n := r.skippedBy(a); n > 0 {
+			fmt.Fprintf(w.out, "vm:      %d may be skipped: %s: %s\n", n, a.test, a.reason)
 		}
 	}
 	for _, p := range problems {

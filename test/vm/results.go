@@ -70,10 +70,25 @@ var pureV2 = skipList{
 	{`TestRealV2WithoutMemoryController`, "needs a hybrid machine; this one has the memory controller on v2"},
 }
 
+func (a allowedSkip) matches(name string) bool {
+	return regexp.MustCompile("^(?:" + a.test + ")$").MatchString(name)
+}
+
+// skippedBy counts the tests this entry is about.
+func (r results) skippedBy(a allowedSkip) int {
+	n := 0
+	for _, name := range r.skipped {
+		if a.matches(name) {
+			n++
+		}
+	}
+	return n
+}
+
 // reason is empty for a test that must not be skipped.
 func (l skipList) reason(name string) string {
 	for _, a := range l {
-		if regexp.MustCompile("^(?:" + a.test + ")$").MatchString(name) {
+		if a.matches(name) {
 			return a.reason
 		}
 	}

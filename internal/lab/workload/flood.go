@@ -24,6 +24,9 @@ func flood(args []string, stdout, stderr io.Writer) int {
 	}
 	end := endSignals(false)
 	err := fillFile(*path, int64(total), end)
+	if err == nil {
+		fmt.Fprintf(stdout, "flood: written %d bytes\n", total)
+	}
 	for pass := 1; err == nil && (*passes == 0 || pass <= *passes); pass++ {
 		var n int64
 		if n, err = readFile(*path, end); err == nil {
