@@ -303,3 +303,28 @@ func TestPodsBelowTheCgroup(t *testing.T) {
 		t.Error("no view holds nothing")
 	}
 }
+
+// The budget is each signal's own, and allocatableMemory.available has one too.
+func TestKillBudgetOfAllocatable(t *testing.T) {
+	s, f := podsRig(t, Verified)
+	s.use(&Settings{Rules: hardRules, Allocatable: Rules{Amount: 500 * mi, Floor: 100 * mi}, KillBudget: 1})
+	for i, want := range []string{"u", "nobody"} {
+		f.usage = 20 * gi
+		s.quiet(1, time.Minute, "calm")
+		f.usage = 29*gi - 200*mi
+		p, _ := hog(t, "u", 4*gi)
+		s.offer(p)
+		d := s.after(alarm)
+		wantVictim(t, d, want)
+		if i == 0 {
+			d.kill.advance(killSettled)
+		}
+	}
+	if len(s.observed) != 1 || NoVictim(s.latest.noVictim.Load()) != Chosen {
+		t.Errorf("%d reports", len(s.observed))
+	}
+	s.node.setAvailable(200 * mi)
+	p, _ := hog(t, "u", 4*gi)
+	s.offer(p)
+	wantVictim(t, s.after(alarm), "u") // memory.available has its own
+}
