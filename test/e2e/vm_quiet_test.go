@@ -27,81 +27,92 @@ func (s *scene) withFolder(spec lab.PodSpec, name string) (lab.PodSpec, string) 
 
 func mib(n uint64) string { return fmt.Sprintf("%dMi", n/mi) }
 
-// Page cache is not use: a pod that writes and reads files far larger than memory
-// costs nobody their life.
-func TestVMQuietPageCacheFlood(t *testing.T) {
+// Load without shortage costs nobody their life, with the default thresholds.
+func TestVMQuiet(t *testing.T) {
 	s := newScene(t, lab.Current)
 	s.beating()
-	total := s.meminfo().MemTotal * 2
-	spec, _ := s.withFolder(s.pod("flood", "BestEffort", 0, "flood", "--file", "/data/f", "--total", mib(total)), "flood")
+	for _, tt := range []struct {
+		name string
+		play func(*scene)
+	}{
+		{"page-cache flood", pageCacheFlood},
+		{"one big read", oneBigRead},
+		{"tmpfs that fits", tmpfsThatFits},
+		{"reclaim at the pod's own limit", reclaimAtOwnLimit},
+		{"OOM at the pod's own limit", oomAtOwnLimit},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.play(s.in(t)) })
+	}
+}
+
+// Page cache is not use: a pod writes and reads more than there is memory.
+func pageCacheFlood(s *scene) {
+	total := s.meminfo().MemTotal / 2 * 3
+	spec, dir := s.withFolder(s.pod("flood", "BestEffort", 0, "flood", "--file", "/data/f", "--total", mib(total)), "flood")
 	p := s.live(spec)
 	s.quietly(func() bool { return p.lines("flood: written ") > 0 }, p)
 	s.mustHaveSpared()
+	s.end(p, dir)
 }
 
-// Neither is a file that is read once from end to end, most of it a hole: pages of
-// cache all the same.
-func TestVMQuietOneBigRead(t *testing.T) {
-	s := newScene(t, lab.Current)
-	s.beating()
-	size := int64(s.meminfo().MemTotal) / mi * 4 * mi
-	spec, dir := s.withFolder(s.pod("reader", "BestEffort", 0,
-		"flood", "--file", "/data/f", "--total", mib(uint64(size)), "--passes", "1"), "read")
+// Neither is a file that is read once from end to end, a hole: pages of cache all
+// the same.
+func oneBigRead(s *scene) {
+	size := s.meminfo().MemTotal / mi * 2 * mi
+	spec, dir := s.withFolder(s.pod("reader", "BestEffort", 0, "flood", "--file", "/data/f", "--total", mib(size), "--passes", "1"), "read")
 	file := filepath.Join(dir, "f")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	if err := os.Truncate(file, size); err != nil {
-		t.Fatal(err)
+	if err := os.Truncate(file, int64(size)); err != nil {
+		s.t.Fatal(err)
 	}
 	p := s.live(spec)
 	s.quietly(func() bool { return p.lines("flood: pass 1") > 0 }, p)
 	s.mustHaveSpared()
+	s.end(p, dir)
 }
 
 // Files in memory are use, but as long as there is room nobody has to go.
-func TestVMQuietTmpfsThatFits(t *testing.T) {
-	s := newScene(t, lab.Current)
-	s.beating()
+func tmpfsThatFits(s *scene) {
 	m := s.status().Engine.Memory
 	total := (m.Available - m.Threshold) / 2
 	spec, dir := s.withFolder(s.pod("tmpfs", "BestEffort", 0, "write", "--dir", "/data", "--total", mib(total), "--rate", "100Mi"), "tmpfs")
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+fmt.Sprint(total+16*mi)); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	s.t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
+			s.t.Error(err)
 		}
 	})
 	p := s.live(spec)
 	s.quietly(func() bool { return p.lines("write: done") > 0 && s.usage(spec) > total/10*9 }, p)
 	s.mustHaveSpared()
+	s.end(p, "")
 }
 
 // A pod at its own limit is its own problem: cache is taken back within the limit.
-func TestVMQuietReclaimAtThePodsOwnLimit(t *testing.T) {
-	s := newScene(t, lab.Current)
-	s.beating()
-	spec, _ := s.withFolder(s.pod("limited", "Guaranteed", 96*mi, "flood", "--file", "/data/f", "--total", "256Mi"), "limited")
+func reclaimAtOwnLimit(s *scene) {
+	spec, dir := s.withFolder(s.pod("limited", "Guaranteed", 96*mi, "flood", "--file", "/data/f", "--total", "256Mi"), "limited")
 	p := s.live(spec)
 	s.quietly(func() bool { return p.lines("flood: pass ") > 0 && s.usage(spec) > 80*mi }, p)
 	s.mustHaveSpared()
+	s.end(p, dir)
 }
 
 // A pod that outgrows its limit is ended by the kernel, again and again as kubelet
 // starts it again; that is no pressure of the node.
-func TestVMQuietOOMAtThePodsOwnLimit(t *testing.T) {
-	s := newScene(t, lab.Current)
-	s.beating()
+func oomAtOwnLimit(s *scene) {
 	spec := s.pod("outgrown", "Burstable", 64*mi, "alloc", "--total", "1Gi", "--rate", "200Mi")
 	spec.Containers[0].MemoryLimit = 96 * mi
 	for range 3 {
 		p := s.live(spec)
 		st := s.exited(p.run.ContainerIDs[0])
 		if st.GetReason() != "OOMKilled" || st.GetExitCode() != 137 {
-			t.Errorf("ended with %q and %d, want the kernel's OOM kill", st.GetReason(), st.GetExitCode())
+			s.t.Errorf("ended with %q and %d, want the kernel's OOM kill", st.GetReason(), st.GetExitCode())
 		}
+		s.end(p, "")
 		spec = again(spec)
 	}
 	s.quietly(nil)

@@ -57,6 +57,25 @@ func newScene(t *testing.T, v lab.Version) *scene {
 	return s
 }
 
+// in is the scene for a subtest.
+func (s *scene) in(t *testing.T) *scene {
+	n, d, sub := *s.node, *s.d, *s
+	n.t, d.n, sub.node, sub.d = t, &n, &n, &d
+	sub.oomBefore, sub.logBefore = oomKills(t), kernelLog(t)
+	return &sub
+}
+
+// end removes a pod and what it has written.
+func (s *scene) end(p *livePod, dir string) {
+	s.t.Helper()
+	s.remove(p.run)
+	if dir != "" {
+		if err := os.RemoveAll(dir); err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
 func (s *scene) status() admin.Status {
 	s.t.Helper()
 	return answer(s.d, (*admin.Client).Status)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cri-evictd/cri-evictd/test/vm/protocol"
@@ -18,10 +19,11 @@ import (
 // testWatcher keeps what the steps print in files, and prints the result of each
 // and all of what failed.
 type testWatcher struct {
-	steps  []testStep
-	logs   string
-	out    io.Writer
-	failed int
+	machine string
+	steps   []testStep
+	logs    string
+	out     io.Writer
+	failed  int
 
 	step int
 	log  *os.File
@@ -32,7 +34,7 @@ type testWatcher struct {
 func (w *testWatcher) begin(step int) {
 	w.step = step
 	w.buf.Reset()
-	fmt.Fprintf(w.out, "vm: begin %q\n", w.steps[step].name)
+	fmt.Fprintf(w.out, "vm: begin %s: %s\n", w.machine, w.steps[step].name)
 	w.note(os.MkdirAll(w.logs, 0o755))
 	var err error
 	w.log, err = os.Create(filepath.Join(w.logs, fileName(w.steps[step].name)+".log"))
@@ -64,7 +66,7 @@ func (w *testWatcher) ended(e protocol.Ended) {
 		w.failed++
 		fmt.Fprint(w.out, r.failures)
 	}
-	fmt.Fprintf(w.out, "vm: %-4s %q: %d tests passed, %d skipped, %.0f s (of the guest)\n", verdict, s.name, r.passed, len(r.skipped), e.Seconds)
+	fmt.Fprintf(w.out, "vm: %-4s %s: %s: %d tests passed, %d skipped, %.0f s (of the guest)\n", verdict, w.machine, s.name, r.passed, len(r.skipped), e.Seconds)
 	for _, a := range s.skips {
 		if n := r.skippedBy(a); n > 0 {
 			fmt.Fprintf(w.out, "vm:      %d may be skipped: %s: %s\n", n, a.test, a.reason)
@@ -92,6 +94,18 @@ func (w *testWatcher) note(err error) {
 	if w.err == nil {
 		w.err = err
 	}
+}
+
+// lines lets several machines write whole messages to one output.
+type lines struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
 }
 
 // fileName makes a step's name into a file's.

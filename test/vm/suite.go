@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
 
@@ -49,6 +50,10 @@ const (
 	packedShort = time.Minute
 )
 
+// driverTests are the end-to-end tests in which the cgroup driver matters: where
+// pods' cgroups are found, killed, and not killed, and with the runtime gone.
+const driverTests = "^(TestEvictsTheHog|TestKill9BetweenIntentAndKill|TestContainerdDeadUnderPressure|TestForeignCgroupParentIsNeverKilledDirectly)$"
+
 // suite are the machines of `vm test`.
 func suite() []testMachine {
 	return []testMachine{
@@ -58,13 +63,13 @@ func suite() []testMachine {
 			{name: "e2e, cgroupfs driver", folder: "test/e2e", timeout: 20 * time.Minute,
 				flags: []string{"-test.skip=^TestVM"}},
 			{name: "e2e, systemd driver", folder: "test/e2e", timeout: 20 * time.Minute,
-				flags: []string{"-test.skip=^TestVM"}, env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
+				flags: []string{"-test.run=" + driverTests}, env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
 		}},
 		{name: "small", memory: 1536, swap: 1024, steps: []testStep{
 			{name: "exhaustion with swap", folder: "test/e2e", timeout: 10 * time.Minute,
-				flags: []string{"-test.run=^TestVMExhaustion"}, env: []string{"CRI_EVICTD_E2E_SWAP=yes"}},
+				flags: []string{"-test.run=^TestVMExhaustionFast$"}, env: []string{"CRI_EVICTD_E2E_SWAP=yes"}},
 			{name: "exhaustion", folder: "test/e2e", timeout: 10 * time.Minute, noSwap: true,
-				flags: []string{"-test.run=^TestVMExhaustion"}},
+				flags: []string{"-test.run=^TestVMExhaustion$"}},
 			{name: "no needless kill", folder: "test/e2e", timeout: 15 * time.Minute, noSwap: true,
 				flags: []string{"-test.run=^TestVMQuiet"}, env: []string{"CRI_EVICTD_E2E_QUIET=" + quietShort.String()}},
 			{name: "packed node", folder: "test/e2e", timeout: 10 * time.Minute, noSwap: true,
@@ -150,19 +155,39 @@ func runSuite(ctx context.Context, machines []testMachine, logs string, stdout, 
 		return 0, err
 	}
 	fmt.Fprintf(stdout, "vm: image, programs and tests ready after %s\n", seconds(time.Since(began)))
-	failed := 0
-	for _, m := range machines {
-		n, err := runMachine(ctx, r, m, programs, logs, stdout)
-		if err != nil {
-			return 0, err
-		}
-		failed += n
+	failed, err := runMachines(ctx, r, machines, programs, logs, stdout)
+	if err != nil {
+		return 0, err
 	}
 	fmt.Fprintf(stdout, "vm: %d failed, %s in all; everything printed inside is in %s\n", failed, seconds(time.Since(began)), logs)
 	if failed > 0 {
 		return exitFailed, nil
 	}
 	return 0, nil
+}
+
+// runMachines runs all at once: much of their time is waiting.
+func runMachines(ctx context.Context, r *rig, machines []testMachine, programs share, logs string, stdout io.Writer) (failed int, err error) {
+	type outcome struct {
+		failed int
+		err    error
+	}
+	out := &lines{w: stdout}
+	outcomes := make(chan outcome, len(machines))
+	for _, m := range machines {
+		go func() {
+			// qemu ends with the thread that started it; see main.
+			runtime.LockOSThread()
+			n, err := runMachine(ctx, r, m, programs, logs, out)
+			outcomes <- outcome{n, err}
+		}()
+	}
+	for range machines {
+		o := <-outcomes
+		failed += o.failed
+		err = errors.Join(err, o.err)
+	}
+	return failed, err
 }
 
 // runMachine returns how many steps failed.
@@ -179,7 +204,7 @@ func runMachine(ctx context.Context, r *rig, m testMachine, programs share, logs
 		spec.steps = append(spec.steps, s.command())
 	}
 	began := time.Now()
-	w := &testWatcher{steps: m.steps, logs: spec.logs, out: stdout}
+	w := &testWatcher{machine: m.name, steps: m.steps, logs: spec.logs, out: stdout}
 	err = r.run(ctx, spec, w)
 	err = errors.Join(err, w.close())
 	if err != nil {
