@@ -249,7 +249,7 @@ func (w *wakeups) close(i wakeSource, why string) {
 			w.log.WithError(err).WithField("source", i.String()).Warn("closing a source of kernel wake-ups")
 		}
 	}
-	*s = kernelSource{why: why, again: s.again, armed: s.armed}
+	*s = kernelSource{why: why, again: s.again}
 }
 
 func (w *wakeups) closeAll() {

@@ -190,8 +190,8 @@ func TestUsageEventFollowsInactiveFile(t *testing.T) {
 	}
 	r.in.threshold = 0
 	r.after(time.Second)
-	if r.states()[wakeUsage].InUse {
-		t.Error("armed without a threshold")
+	if s := r.states()[wakeUsage]; s.InUse || s.Detail != "memory.available is off" {
+		t.Errorf("without a threshold: %+v", s)
 	}
 }
 
