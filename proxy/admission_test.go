@@ -38,11 +38,11 @@ func admissionRig(t *testing.T, change func(*Admission)) *rig {
 	})
 }
 
-// pressure publishes conditions for the rest of the test.
+// pressure publishes conditions.
 func (r *rig) pressure(memory, disk, pid bool) {
 	r.t.Helper()
 	now := time.Now().UTC()
-	if err := r.writer.SetConditions(holds.Conditions{Memory: memory, Disk: disk, PID: pid, Since: now.Add(-time.Second), Expires: now.Add(50 * time.Second)}); err != nil {
+	if err := r.writer.SetConditions(holds.Conditions{Memory: memory, Disk: disk, PID: pid, Since: now.Add(-time.Second), Expires: now.Add(holds.ConditionsLifetime - time.Second)}); err != nil {
 		r.t.Fatal(err)
 	}
 }

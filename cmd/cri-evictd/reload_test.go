@@ -189,6 +189,12 @@ func TestAdmissionThroughTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = w.Close() }()
+	renew := func() { // as the evictor does each second
+		now := time.Now().UTC()
+		if err := w.SetConditions(holds.Conditions{Memory: true, Since: now, Expires: now.Add(50 * time.Second)}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	run := func(uid, namespace, parent string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), deadline)
 		defer cancel()
@@ -196,10 +202,6 @@ func TestAdmissionThroughTheDaemon(t *testing.T) {
 		req.Config.Metadata.Namespace = namespace
 		_, err := n.client().Runtime().RunPodSandbox(ctx, req)
 		return err
-	}
-	now := time.Now().UTC()
-	if err := w.SetConditions(holds.Conditions{Memory: true, Since: now, Expires: now.Add(50 * time.Second)}); err != nil {
-		t.Fatal(err)
 	}
 	for _, tt := range []struct {
 		uid, namespace, parent string
@@ -213,6 +215,7 @@ func TestAdmissionThroughTheDaemon(t *testing.T) {
 		{"11111111-2222-3333-4444-00000000000f", "default", "", false},
 		{"11111111-2222-3333-4444-000000000010", "team", "/kubepods/besteffort/pod11111111-2222-3333-4444-000000000010", false},
 	} {
+		renew()
 		if err := run(tt.uid, tt.namespace, tt.parent); (status.Code(err) == codes.ResourceExhausted) != tt.refused || err != nil && !tt.refused {
 			t.Errorf("%s %q: %v, want refused %v", tt.namespace, tt.parent, err, tt.refused)
 		}
@@ -220,6 +223,7 @@ func TestAdmissionThroughTheDaemon(t *testing.T) {
 	// A reload changes who is protected.
 	n.config("protectedNamespaces: [default]\n")
 	d.hangup(reloaded)
+	renew()
 	if err := run("11111111-2222-3333-4444-00000000000a", "default", "kubepods-besteffort-pod11111111_2222_3333_4444_00000000000a.slice"); err != nil {
 		t.Errorf("protected now: %v", err)
 	}
