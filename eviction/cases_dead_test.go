@@ -161,3 +161,22 @@ func TestCaseB106(t *testing.T) {
 		}
 	}
 }
+
+// bugs.md B06: an idle node that looks nearly full at its root: no condition, no
+// decision. (That check warns of the removed cgroups is TestCaseB06 of cmd.)
+func TestCaseB06Condition(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := softRig(t)
+		r.node.capacity, r.node.system, r.node.cache = 8*gi, 8*gi-6963*mi-300*mi, 6863*mi
+		r.add(testPod{uid: "u1", usage: 300 * mi})
+		defer r.start()()
+		pass(2 * time.Minute)
+		if m := r.eng.State().Memory; m.AvailableKernel != 6963*mi || m.AvailableKubelet != 100*mi {
+			t.Errorf("%d MiB by the kernel, %d MiB by kubelet; want 6963 and 100", m.AvailableKernel/mi, m.AvailableKubelet/mi)
+		}
+		if r.published().Any() {
+			t.Error("a condition on an idle node")
+		}
+		r.wantOutcomes()
+	})
+}
