@@ -105,39 +105,6 @@ func TestCaseB07(t *testing.T) {
 	}
 }
 
-// bugs.md B10: files in a memory volume are not what a stop gives back.
-func TestCaseB10(t *testing.T) {
-	r := newPlanRig(t)
-	r.cgroups.make(ownPath, 2147483648)
-	r.cgroups.volumes["u1"] = 2040109466
-	var m Candidate
-	r.only(r.plan(0, inventoryPod("u1", ownPath, true))).measure(&m)
-	if m.Usage != 2147483648 || m.Gain != 107374182 {
-		t.Errorf("usage %d, gain %d; want 2 GiB and about 100 MiB", m.Usage, m.Gain)
-	}
-}
-
-// bugs.md B20, B23: the runtime says running, the cgroup says that nobody is
-// left. It is passed over without waiting, in the same decision.
-func TestCaseB20B23(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		dead := r.add(testPod{uid: "dead", usage: 4 * gi})
-		dead.change(func(c *fakeCgroup) { c.procs = false })
-		r.add(testPod{uid: "next", usage: gi})
-		defer r.evicted("next")()
-		r.wantOutcomes("evicted next")
-		if killsOf(dead) != 0 {
-			t.Error("killed what is dead")
-		}
-		for _, c := range r.eng.History(1)[0].Candidates {
-			if c.UID == "dead" && c.Barred != "no process of it is left, whatever the runtime says" {
-				t.Errorf("reported as %q", c.Barred)
-			}
-		}
-	})
-}
-
 // bugs.md B25: QoS is not the order; each next victim in turn.
 func TestCaseB25(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -156,53 +123,6 @@ func TestCaseB25(t *testing.T) {
 		r.wantOutcomes("evicted p-bu", "evicted p-be", "evicted p-gu")
 	})
 }
-
-// bugs.md B42: killed 50 ms after a kill, started again: the hold stands and
-// there is no second victim for the same breach.
-func TestCaseB42(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(t)
-		r.add(testPod{uid: "u1", usage: 2 * gi})
-		other := r.add(testPod{uid: "u2", usage: gi})
-		r.between = func() { panic(errKilled) }
-		e := r.build()
-		e.publishPlan() // no inventory yet
-		if _, err := r.runtime.List(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.syncer.Refresh(t.Context(), 0); err != nil {
-			t.Fatal(err)
-		}
-		e.publishPlan()
-		r.node.setAvailable(200 * mi)
-		e.sampler.tick()
-		func() {
-			defer func() {
-				if got := recover(); got != errKilled {
-					t.Fatalf("ended with %v", got)
-				}
-			}()
-			e.killer.carryOut(<-e.orders) // dies between intent and kill
-		}()
-		e.planner.closeAll()
-		if got := r.state("u1"); got != "intent" {
-			t.Fatalf("left behind: %s", got)
-		}
-		r.between = nil
-		stop := r.start()
-		defer stop()
-		pass(5 * time.Second)
-		if got := r.state("u1"); got != "killed" {
-			t.Errorf("hold %s", got)
-		}
-		if killsOf(other) != 0 {
-			t.Error("a second victim for the same breach")
-		}
-		r.wantOutcomes("resumed u1")
-	})
-}
-
-var errKilled = errors.New("kill -9")
 
 // bugs.md B89: while the lists were never read, nobody is judged.
 func TestCaseB89(t *testing.T) {
@@ -234,41 +154,6 @@ func TestCaseB89(t *testing.T) {
 		pass(10 * time.Second)
 		r.wantOutcomes("noVictim -", "evicted hog")
 	})
-}
-
-// bugs.md B100: stall without shortage is nobody's fault; only amounts count.
-func TestCaseB100(t *testing.T) {
-	s := newSamplerRig(t, hardRules, 9*gi) // 55 %
-	s.scan = &fakeScan{}
-	p, _ := hog(t, "u1", 4*gi)
-	s.offer(p)
-	s.quiet(1000, 10*time.Millisecond, "more than half of the memory is available")
-}
-
-// bugs.md B106: 2 GiB to 0 in 0.4 s, no swap, no stall until the end: the
-// amount alone must do, with the sampler's own pacing. (From 2000Mi, four times
-// the threshold, on it looks every 100 ms; above it, once a second.)
-func TestCaseB106(t *testing.T) {
-	s := newSamplerRig(t, hardRules, 4*500*mi-1)
-	p, _ := hog(t, "u1", 4*gi)
-	s.offer(p)
-	s.clock.advance(s.tick())
-	for at := time.Duration(0); at < 400*time.Millisecond; {
-		left := uint64(4*500*mi-1) - uint64(at)*2*gi/uint64(420*time.Millisecond)
-		s.node.setAvailable(left)
-		wait := s.tick()
-		select {
-		case <-s.orders:
-			if left < 250*mi {
-				t.Errorf("ordered with %d MiB left", left/mi)
-			}
-			return
-		default:
-		}
-		s.clock.advance(wait)
-		at += wait
-	}
-	t.Error("no kill")
 }
 
 // bugs.md B31: where a pod's cgroup is, in both drivers, and what class it has.

@@ -212,6 +212,27 @@ func (n NoVictim) Reason() string {
 // entry is false. earlyBand allows only pods over their request, and those that
 // a soft eviction has begun to stop.
 func choose(cands []Candidate, barred []bool, earlyBand bool, o RankOptions) (int, NoVictim) {
+	return chooseFrom(cands, barred, earlyBand, minGain, o)
+}
+
+// chooseHard is choose for a hard threshold with this much available. Below the
+// floor every pod can be the victim; but as long as those over their requests can
+// bring available back to it, one of them is, be its gain as small as what is
+// lacking: on a node that is packed to the last byte the first page of another
+// pod passes the floor.
+func chooseHard(cands []Candidate, barred []bool, available, floor uint64, o RankOptions) (int, NoVictim) {
+	if available >= floor {
+		return choose(cands, barred, true, o)
+	}
+	if lacking := floor - available; overGain(cands, barred) >= lacking {
+		if victim, why := chooseFrom(cands, barred, true, min(lacking, minGain), o); victim >= 0 {
+			return victim, why
+		}
+	}
+	return choose(cands, barred, false, o)
+}
+
+func chooseFrom(cands []Candidate, barred []bool, earlyBand bool, least uint64, o RankOptions) (int, NoVictim) {
 	best, why := -1, NoPods
 	for i := range cands {
 		c := &cands[i]
@@ -221,7 +242,7 @@ func choose(cands []Candidate, barred []bool, earlyBand bool, o RankOptions) (in
 			reason = AllBarred
 		case !c.Known:
 			reason = NoNumbers
-		case c.Gain < minGain:
+		case c.Gain < least:
 			reason = NothingToFree
 		case earlyBand && !c.Evicting && !c.OverRequest():
 			reason = WithinRequest
@@ -245,6 +266,18 @@ func allGain(cands []Candidate, barred []bool) uint64 {
 	var total uint64
 	for i := range cands {
 		if c := &cands[i]; !barred[i] && !c.Out && c.Known {
+			total += c.Gain
+		}
+	}
+	return total
+}
+
+// overGain is what a stop of every candidate over its request would give back,
+// in bytes.
+func overGain(cands []Candidate, barred []bool) uint64 {
+	var total uint64
+	for i := range cands {
+		if c := &cands[i]; !barred[i] && !c.Out && c.OverRequest() {
 			total += c.Gain
 		}
 	}

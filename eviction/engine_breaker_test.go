@@ -143,6 +143,7 @@ func TestBudgetOutlivesARestart(t *testing.T) {
 		r.ledger = ledger
 		stop := r.evicted("a")
 		stop()
+		time.Sleep(pendingFor) // its memory has come back
 		stop = r.start()
 		defer stop()
 		r.node.setAvailable(400 * mi)

@@ -42,7 +42,7 @@ func (r *rig) wanted(uid string) {
 
 // bugs.md B35: the hold stands until the pressure is over for the transition
 // period and the back-off, which doubles.
-func TestHoldIsReleasedAfterTheBackOff(t *testing.T) {
+func TestCaseB35(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		p := testPod{uid: "hog", usage: 2 * gi}
@@ -94,9 +94,11 @@ func TestHoldStandsUnderPressure(t *testing.T) {
 	})
 }
 
-// While memory cannot be read nothing is let back, and the time without
-// readings does not count as clear.
-func TestUnknownMemoryReleasesNothing(t *testing.T) {
+// bugs.md B13, its second half: numbers that are too old prove no recovery.
+// (Statistics of the runtime are not used at all; the design wins.) While memory
+// cannot be read nothing is let back, and the time without readings does not count
+// as clear.
+func TestCaseB13OldNumbers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
 		r.add(testPod{uid: "hog", usage: 2 * gi})

@@ -11,9 +11,10 @@ import (
 func TestCaseB27(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t)
-		static := r.add(testPod{uid: "static-critical", usage: 5 * gi, static: true, priority: 2_000_001_000})
+		static := r.add(testPod{uid: "static-critical", usage: 9 * gi, static: true, priority: 2_000_001_000})
 		calico := r.add(testPod{uid: "calico", usage: gi, priority: 2_000_000_000})
 		r.add(testPod{uid: "fluentd", usage: 600 * mi})
+		r.node.setAvailable(4 * gi)
 		defer r.evicted("fluentd")()
 		for range 120 {
 			r.node.setAvailable(60 * mi)

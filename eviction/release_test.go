@@ -10,7 +10,7 @@ import (
 )
 
 // bugs.md B35: 10, 20, 40 s … 5 min.
-func TestBackOff(t *testing.T) {
+func TestCaseB35BackOff(t *testing.T) {
 	for repeat, want := range map[uint32]time.Duration{
 		0: 10 * time.Second, 1: 20 * time.Second, 2: 40 * time.Second, 3: 80 * time.Second, 4: 160 * time.Second,
 		5: 5 * time.Minute, 6: 5 * time.Minute, 1 << 31: 5 * time.Minute,

@@ -57,6 +57,7 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 				log.WithError(err).Error("the hold could not be brought up to date")
 			}
 			e.countRepeat(r.UID, r.KilledAt)
+			e.stillComing(r)
 			log.Warn("a kill was interrupted by our end and had its effect; its hold stands")
 		case alive && r.State == holds.Intent && !breach:
 			log.Info("a kill was interrupted before it began, and the pressure is over: dropped")
@@ -69,6 +70,7 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 			log.Warn("a kill was interrupted: finishing it")
 			out = append(out, e.resumed(r, pod, sample))
 		default:
+			e.stillComing(r)
 			log.Info("the hold of an evicted pod stands")
 		}
 	}

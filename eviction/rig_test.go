@@ -41,6 +41,10 @@ type rig struct {
 	topLevel  []Consumer
 	gaps      []time.Duration // between the ticks of the sampler
 	wakeups   KernelEvents
+
+	meminfo MeminfoSource // in place of node
+	scan    ScanSource
+	minFree uint64
 }
 
 // fakeFacts says what pods asked for.
@@ -152,12 +156,16 @@ func (r *rig) build() *Engine {
 	if r.hooks != nil {
 		hooks = r.hooks
 	}
+	var meminfo MeminfoSource = r.node
+	if r.meminfo != nil {
+		meminfo = r.meminfo
+	}
 	e, err := New(r.set, Parts{
 		Hooks: hooks, Terminating: r.ending,
 		Store: store, Syncer: inventory.NewSyncer(store, r.runtime, r.cgroups, time.Now, log),
 		Holds: file, Ledger: r.ledger, Armed: r.armed, Runtime: r.runtime, Cgroups: r.cgroups,
 		Thaw:    func(p string) error { r.thawed = append(r.thawed, p); return nil },
-		Meminfo: r.node, BootID: r.bootID, Clock: time.Now, Log: log, BetweenIntentAndKill: r.between,
+		Meminfo: meminfo, Scan: r.scan, MinFree: r.minFree, BootID: r.bootID, Clock: time.Now, Log: log, BetweenIntentAndKill: r.between,
 		Wakeups: r.wakeups, OpenPods: r.openPods, RootCheck: r.rootCheck, TopLevel: func() []Consumer { return r.topLevel },
 	})
 	if err != nil {

@@ -248,7 +248,7 @@ func (s *Sampler) decide(h *hard, m *MemorySample, st *step, rules *Rules) {
 	}
 	s.measure(h, d)
 	earlyBand := v.Available >= rules.Floor
-	victim, none := choose(d.Candidates, plan.barred, earlyBand, RankOptions{
+	victim, none := chooseHard(d.Candidates, plan.barred, v.Available, rules.Floor, RankOptions{
 		Shortage: rules.Amount - min(rules.Amount, v.Available), SmallGainLast: rules.SmallGainLast,
 	})
 	if victim < 0 {

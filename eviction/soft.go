@@ -122,7 +122,7 @@ func (e *Engine) chooseSoft(set *Settings, w *softWatch, now time.Time) (*Decisi
 	if victim < 0 {
 		return nil, why
 	}
-	outside := softGain(cands, barred) < lacking
+	outside := overGain(cands, barred) < lacking
 	if outside && !rules.Observe && e.outsideBefore(w) {
 		return nil, OutsidePressure
 	}
@@ -146,18 +146,6 @@ func (e *Engine) chooseSoft(set *Settings, w *softWatch, now time.Time) (*Decisi
 	}
 	e.soft.mu.Unlock()
 	return d, Chosen
-}
-
-// softGain is what a stop of every pod that a soft threshold may take would give
-// back.
-func softGain(cands []Candidate, barred []bool) uint64 {
-	var total uint64
-	for i := range cands {
-		if c := &cands[i]; !barred[i] && !c.Out && c.OverRequest() {
-			total += c.Gain
-		}
-	}
-	return total
 }
 
 // outsideBefore says whether a pod was ended in this breach although all of them

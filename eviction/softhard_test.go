@@ -13,6 +13,7 @@ import (
 func TestHardShortensSoft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := softRig(t)
+		r.set.HardGrace = 5 * time.Second // it had its grace
 		hog := r.add(testPod{uid: "hog", request: 100 * mi, usage: 2 * gi})
 		other := r.add(testPod{uid: "other", request: 100 * mi, usage: 3 * gi, priority: 100})
 		r.annotate("hog", "3600", "")

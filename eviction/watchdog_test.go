@@ -60,8 +60,8 @@ func TestCaseB15(t *testing.T) {
 	})
 }
 
-// The ticks of the breach itself: with a kill that hangs, no gap over 20 ms.
-func TestSamplerGoesOnWhileAKillHangs(t *testing.T) {
+// bugs.md B15, the ticks of the breach itself: with a kill that hangs, no gap over 20 ms.
+func TestCaseB15SamplerGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newSamplerRig(t, hardRules, 200*mi)
 		s.Sampler.clock = time.Now

@@ -30,6 +30,7 @@ var allowed = map[string][]string{
 	"internal/unixsock":   {"cri"},
 	"internal/fakecri":    {"cri"},
 	"internal/rawh2":      {},
+	"internal/fakenode":   {},
 	"internal/layout":     {},
 	"internal/configdoc":  {"config", "eviction"},
 	"internal/metricsdoc": {"admin"},
