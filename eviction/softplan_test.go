@@ -63,7 +63,7 @@ func TestSoftDecidesByAFreshList(t *testing.T) {
 
 // A report that was handed out does not change with the decision.
 func TestReportsAreCopies(t *testing.T) {
-	e := &Engine{persist: make(chan Report, 1)}
+	e := &Engine{counters: newCounters(), persist: make(chan Report, 1)}
 	asked := time.Second
 	r := &Report{ID: 1, Soft: &SoftReport{Reclaim: &ReclaimReport{Returned: 1}, Hooks: []HookReport{{Container: "a"}}, PodAsked: &asked}}
 	e.keep(r)
