@@ -102,6 +102,7 @@ lint: $(LINTERS) ## gofmt, vet, errcheck, errorlint, staticcheck, import directi
 .PHONY: docs
 docs: ## write the generated pages of docs/
 	$(GO) run ./internal/configdoc > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
+	$(GO) run ./internal/metricsdoc > docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md
 
 .PHONY: clean
 clean: ## remove what was built (not the cache of downloaded programs)

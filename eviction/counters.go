@@ -24,8 +24,8 @@ const (
 	ReasonEarlyBand  = "earlyBand"  // between floor and threshold: over its request
 	ReasonBelowFloor = "belowFloor" // below the floor: anybody
 	ReasonResumed    = "resumed"    // a kill that a previous process began
-	ReasonGrace      = "grace"      // soft: it was past its grace, and the pod ended within its own
-	ReasonEscalated  = "escalated"  // soft: the pod did not end within its grace and was killed
+	ReasonGrace      = "grace"      // soft: past the grace of the threshold, and the runtime ended the pod
+	ReasonEscalated  = "escalated"  // soft: the runtime did not end the pod in time, and it was killed
 	ReasonShortened  = "shortened"  // soft: a hard threshold was met meanwhile
 	ReasonReclaimed  = "reclaimed"  // soft: the kernel took enough back, nobody had to go
 )

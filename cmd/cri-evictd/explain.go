@@ -40,6 +40,11 @@ func printExplanation(out io.Writer, x *admin.Explanation) {
 	fmt.Fprintf(out, "memory.available: %s (%s; kernel %s, kubelet %s), threshold %s, floor %s, %s\n",
 		bytesText(m.Available), m.From, bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet),
 		bytesText(m.Threshold), bytesText(m.Floor), metText(m.Met))
+	for i := range x.Signals {
+		if s := &x.Signals[i]; s.Signal != eviction.MemoryAvailable {
+			fmt.Fprintln(out, signalText(s))
+		}
+	}
 	if m.KubeletSources != 0 {
 		fmt.Fprintf(out, "kubelet's own sources, to compare with: %s at %s\n", bytesText(m.KubeletSources), m.KubeletSourcesTime.Format(time.RFC3339))
 	}
@@ -131,7 +136,11 @@ func yes(b bool) string {
 }
 
 func printDecision(out io.Writer, r *eviction.Report, about *inventory.Ref) {
-	fmt.Fprintf(out, "decision #%d, %s, %s: %s\n", r.ID, r.Time.Format(time.RFC3339), r.Outcome, r.Summary)
+	signal := ""
+	if r.Signal != "" && r.Signal != eviction.MemoryAvailable {
+		signal = string(r.Signal) + ", "
+	}
+	fmt.Fprintf(out, "decision #%d, %s, %s%s: %s\n", r.ID, r.Time.Format(time.RFC3339), signal, r.Outcome, r.Summary)
 	m := &r.Memory
 	fmt.Fprintf(out, "  available %s (%s; kernel %s, kubelet %s, min_free %s), threshold %s, floor %s, early band %s\n",
 		bytesText(m.Available), m.From, bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet), bytesText(m.MinFree),

@@ -64,13 +64,13 @@ func explained() admin.Explanation {
 	}
 	return admin.Explanation{
 		Explanation: eviction.Explanation{
-			Mode: "enforce", Memory: eviction.MemoryNow{MemoryReport: pressed()}, Candidates: candidates, Next: &hog,
+			Mode: "enforce", Memory: eviction.MemoryNow{MemoryReport: pressed()}, Signals: signalsNow(), Candidates: candidates, Next: &hog,
 			Decisions: []eviction.Report{{
 				ID: 7, Time: time.Date(2026, 11, 29, 18, 30, 0, 0, time.UTC), Outcome: eviction.OutcomeFailed, Summary: "hog was to be evicted", Memory: pressed(),
 				Victim: &hog, Candidates: candidates,
 				Kill: &eviction.KillReport{Intent: 41 * time.Microsecond, Sent: 62 * time.Microsecond, Settled: 90 * time.Second, Tries: 5, CRIError: "runtime is away"},
 			}, {
-				ID: 6, Time: time.Date(2026, 11, 29, 18, 29, 0, 0, time.UTC), Outcome: eviction.OutcomeEvicted, Summary: "meek was evicted", Memory: pressed(), Victim: &meek,
+				ID: 6, Time: time.Date(2026, 11, 29, 18, 29, 0, 0, time.UTC), Signal: eviction.AllocatableMemoryAvailable, Outcome: eviction.OutcomeEvicted, Summary: "meek was evicted", Memory: pressed(), Victim: &meek,
 				Kill: &eviction.KillReport{Direct: true, Intent: 41 * time.Microsecond, Sent: 62 * time.Microsecond, Settled: 12345 * time.Microsecond, Tries: 1},
 			}},
 		},

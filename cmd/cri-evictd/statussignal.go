@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -84,4 +85,25 @@ func sourcesText(list []eviction.SourceNow) string {
 		out = append(out, text)
 	}
 	return strings.Join(out, ", ")
+}
+
+// signalText is one line about a signal and its hard threshold.
+func signalText(s *eviction.SignalNow) string {
+	text := string(s.Signal) + ": "
+	switch {
+	case s.Absent:
+		return text + "this machine has no such number"
+	case !s.Known:
+		return text + "not known yet"
+	}
+	text += fmt.Sprintf("%s (%s; kernel %s, kubelet %s)", bytesText(s.Available), s.From, bytesText(s.AvailableKernel), bytesText(s.AvailableKubelet))
+	for _, t := range s.Thresholds {
+		if t.Kind == eviction.KindHard {
+			text += ", threshold " + thresholdText(&t, s)
+		}
+	}
+	if s.NotActing != "" {
+		text += "; " + s.NotActing
+	}
+	return text
 }

@@ -178,6 +178,7 @@ func (n *node) defaults(more string) string {
 	n.t.Helper()
 	text := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
 kind: EvictionConfiguration
+metricsBindAddress: ""
 listen: %[1]s/cri.sock
 runtimeEndpoint: %[2]s
 adminSocket: %[1]s/admin.sock
