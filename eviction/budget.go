@@ -17,6 +17,9 @@ func (e *Engine) seedBudget() {
 		if age := now.Sub(r.Time); age < 0 || age >= budgetWindow {
 			continue
 		}
+		if r.Soft != nil {
+			continue // a soft threshold has a budget of its own
+		}
 		if r.Signal == MemoryAvailable || r.Signal == AllocatableMemoryAvailable {
 			e.sampler.hardOf(r.Signal).breaker.count(r.Time)
 		}
