@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// readyTimeout bounds the wait for containerd's first answer. It is far
-	// above the 0.3 s of an idle machine; builds may run beside us.
+	// readyTimeout is the default of ReadyTimeout. It is far above the 0.3 s of
+	// an idle machine; builds may run beside us.
 	readyTimeout = 60 * time.Second
 	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
 	pollInterval = 20 * time.Millisecond
@@ -40,6 +40,9 @@ type ContainerdOptions struct {
 	// CRI makes containerd offer more of CRI than labs usually need; nil: pods
 	// have the host's network, images are the lab's own, and there is no NRI.
 	CRI *CRIOptions
+	// ReadyTimeout bounds the wait for containerd's first answer, at every start;
+	// 0: a minute, which is too short where everything is emulated.
+	ReadyTimeout time.Duration
 	// Log gets progress lines; nil: none. containerd's own output is in
 	// LogFile.
 	Log io.Writer
@@ -84,6 +87,9 @@ func StartContainerd(ctx context.Context, opts ContainerdOptions) (*Containerd, 
 	}
 	if opts.Log == nil {
 		opts.Log = io.Discard
+	}
+	if opts.ReadyTimeout == 0 {
+		opts.ReadyTimeout = readyTimeout
 	}
 	dir, err := realPath(opts.Dir)
 	if err != nil {
@@ -210,7 +216,7 @@ func (c *Containerd) awaitReady(ctx context.Context, done <-chan struct{}) error
 
 // await repeats ready until it succeeds, containerd ends, or time is up.
 func (c *Containerd) await(ctx context.Context, done <-chan struct{}, what string, ready func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.opts.ReadyTimeout)
 	defer cancel()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

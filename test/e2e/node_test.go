@@ -55,6 +55,7 @@ func newNode(t *testing.T, v lab.Version) *node {
 	t.Cleanup(remove)
 	ctd, err := lab.StartContainerd(ctx, lab.ContainerdOptions{
 		Tools: tools, Version: v, Dir: dir, SystemdCgroup: here(t).systemd, Log: testWriter{t},
+		ReadyTimeout: time.Minute * here(t).slowness,
 	})
 	if err != nil {
 		t.Fatal(err)
