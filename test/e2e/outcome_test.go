@@ -57,30 +57,37 @@ type foreignParent struct {
 
 // foreignParents are cgroup parents that a runtime takes and that are not what
 // kubelet gives a pod.
-func foreignParents(systemd bool) []foreignParent {
+func foreignParents(where surroundings) []foreignParent {
 	shared := lab.NewUID()
-	if systemd { // runc takes slices only
+	if where.systemd { // runc takes slices only
 		return []foreignParent{
 			{"kubepods itself", func(string) string { return "kubepods.slice" }, true},
 			{"shared by two pods", func(string) string { return lab.QoSSlice("BestEffort", shared) }, true},
 		}
 	}
-	return []foreignParent{
+	parents := []foreignParent{
 		{"kubepods itself", func(string) string { return "/kubepods" }, true},
-		{"a slice", func(uid string) string { return lab.QoSSlice("Burstable", uid) }, false},
 		{"none, as crictl's pods have", func(string) string { return "" }, false},
 		{"shared by two pods", func(string) string { return lab.QoSParent("BestEffort", shared) }, true},
 	}
+	if !where.own {
+		// On pure v2 the cgroupfs driver puts such a pod below containerd's own
+		// cgroup, where nobody looks for pods.
+		parents = append(parents, foreignParent{"a slice", func(uid string) string { return lab.QoSSlice("Burstable", uid) }, false})
+	}
+	return parents
 }
 
 // Cgroup parents that are not the pod's alone: never a direct kill, and the hog
 // goes all the same, through the runtime.
 func TestForeignCgroupParentIsNeverKilledDirectly(t *testing.T) {
-	for _, tt := range foreignParents(here(t).systemd) {
+	for _, tt := range foreignParents(here(t)) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, lab.Current)
 			d := n.serve(quantity(n.threshold()), "")
-			neighbourSpec := n.pod("neighbour", "BestEffort", 0, "beat")
+			// Inside its request: where the runtime takes seconds to stop the hog, a
+			// second victim may be due, which is not what this is about.
+			neighbourSpec := n.pod("neighbour", "Burstable", 128*mi, "beat")
 			hogSpec := n.pod("hog", "BestEffort", 0, n.hogArgs()...)
 			hogSpec.CgroupParent = tt.parent(hogSpec.UID)
 			if tt.neighbour {
