@@ -164,14 +164,18 @@ func (e *Engine) killDirectly(d *Decision) {
 func (e *Engine) askToEnd(ctx context.Context, ev *softEviction, log logrus.FieldLogger) (*Decision, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- e.stopGracefully(ctx, ev, log) }()
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		err = e.stopGracefully(ctx, ev, log)
+		close(ended)
+	}()
 	select {
 	case hard := <-ev.hardened:
 		cancel()
 		<-ended // its calls end with ctx, and the report is its own until then
 		return hard, nil
-	case err := <-ended:
+	case <-ended:
 		select {
 		case hard := <-ev.hardened:
 			return hard, nil

@@ -36,7 +36,7 @@ func TestCaseB19(t *testing.T) {
 		r.runtime.hang = true
 		defer r.startSoft()()
 		begun := r.over("hog")
-		pass(begun.Add(29900 * time.Millisecond).Sub(time.Now()))
+		pass(time.Until(begun.Add(29900 * time.Millisecond)))
 		if killsOf(hog) != 0 {
 			t.Fatal("killed within its grace")
 		}
@@ -82,7 +82,7 @@ func TestPreStopIsTakenOffTheGrace(t *testing.T) {
 				r.hooks.execFor, r.hooks.execErr = tt.execFor, tt.execErr
 				defer r.startSoft()()
 				begun := r.over("hog")
-				pass(begun.Add(tt.took + 500*time.Millisecond).Sub(time.Now()))
+				pass(time.Until(begun.Add(tt.took + 500*time.Millisecond)))
 				if got := r.graces(); !slices.Equal(got, tt.graces) {
 					t.Errorf("graces %q, want %q", got, tt.graces)
 				}
@@ -155,7 +155,7 @@ func TestGracefulStopIsRepeated(t *testing.T) {
 		defer r.startSoft()()
 		r.runtime.failStops(errors.New("connection refused"))
 		begun := r.over("hog")
-		pass(begun.Add(5 * time.Second).Sub(time.Now()))
+		pass(time.Until(begun.Add(5 * time.Second)))
 		r.runtime.failStops(nil)
 		pass(7 * time.Second)
 		r.wantOutcomes("evicted hog")

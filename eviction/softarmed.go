@@ -37,22 +37,6 @@ func (e *Engine) softArmed(amounts map[Signal]uint64) {
 	}
 }
 
-// softUnarmed lists the soft thresholds that are not acted on because they were
-// met when they were loaded and have not been clear since.
-func (e *Engine) softUnarmed() []Signal {
-	e.soft.mu.Lock()
-	defer e.soft.mu.Unlock()
-	var out []Signal
-	for _, s := range Signals() {
-		for k, w := range e.soft.watches {
-			if k.Signal == s && !k.hard && !w.armed && w.last.fresh(e.clock()) {
-				out = append(out, s.SoftName())
-			}
-		}
-	}
-	return out
-}
-
 // armSoft makes the soft thresholds be acted on; it returns those that were not
 // before.
 func (e *Engine) armSoft() []Signal {

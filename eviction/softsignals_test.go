@@ -81,6 +81,7 @@ func TestSoftAllocatableIsAboutKubepods(t *testing.T) {
 		r.add(testPod{uid: "out", usage: 4 * gi, parent: "/other"})
 		r.cgroups.make("/other/c-out", 4*gi)
 		r.add(testPod{uid: "in", usage: 2 * gi})
+		r.node.setAvailable(8 * gi)
 		defer r.startSoft()()
 		pods.left(900 * mi)
 		pass(15 * time.Second)

@@ -23,9 +23,9 @@ func TestVMPackedNode(t *testing.T) {
 	)
 	m := s.status().Engine.Memory
 	// The operator has reserved what the system uses: what is left when the pods
-	// are full lies between floor and threshold. Each pod costs a shim and a
-	// sandbox beside its own memory.
-	left, overhead := (m.Floor+m.Threshold)/2, uint64(pods*16*mi)
+	// are full lies between floor and threshold. Each pod costs a shim beside its
+	// own memory, and leaves some of that unused.
+	left, overhead := (m.Floor+m.Threshold)/2, uint64(pods*6*mi)
 	allocatable := m.Available - left - overhead
 	reserved := m.Capacity - allocatable - m.Floor
 	share := int64(allocatable / pods)

@@ -138,15 +138,18 @@ func (b *boot) run(ctx context.Context, initrd string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in cmd.ProcessState
+		close(ended)
+	}()
 	talk := make(chan error, 1)
 	go func() { talk <- b.talk(ctx, listener, began) }()
 	return b.wait(cancel, cmd, ended, talk)
 }
 
 // wait returns when qemu has ended and the conversation is over.
-func (b *boot) wait(cancel context.CancelFunc, cmd *exec.Cmd, ended, talk <-chan error) error {
+func (b *boot) wait(cancel context.CancelFunc, cmd *exec.Cmd, ended <-chan struct{}, talk <-chan error) error {
 	select {
 	case err := <-talk:
 		if err != nil {
@@ -258,7 +261,7 @@ func (b *boot) keepLogs() {
 		if err != nil {
 			continue // it did not get that far
 		}
-		if err := os.MkdirAll(b.machine.logs, 0o755); err == nil {
+		if err = os.MkdirAll(b.machine.logs, 0o755); err == nil {
 			err = os.WriteFile(filepath.Join(b.machine.logs, name), body, 0o644)
 		}
 		if err != nil {
