@@ -80,6 +80,24 @@ func TestCaseB02(t *testing.T) {
 	}
 }
 
+// bugs.md B01 from the hierarchy of v1: 1.5 GiB by kubelet's own source, 11 GiB by
+// the kernel, both reported. Only memoryAvailableFrom: kubelet acts on it.
+func TestCaseB01RootUsage(t *testing.T) {
+	text := &meminfoText{"MemTotal: 16777216 kB\nMemFree: 524288 kB\nMemAvailable: 11534336 kB\nBuffers: 0 kB\nCached: 11534336 kB\n" +
+		"SwapCached: 0 kB\nActive(file): 10485760 kB\nInactive(file): 1048576 kB\nAnonPages: 4718592 kB\n"}
+	for from, want := range map[MemoryAvailableFrom]bool{Verified: false, FromKernel: false, FromKubelet: true} {
+		s := newSamplerRig(t, Rules{From: from, Amount: 2 * gi, Floor: 100 * mi}, 0)
+		s.mem, s.root = text, v1Root(t, 16642998272, 1073741824)
+		p, _ := hog(t, "u1", 3*gi)
+		s.offer(p)
+		s.after(alarm)
+		l := &s.latest
+		if l.met.Load() != want || l.kubelet.Load() != 1610612736 || l.kernel.Load() != 11*gi {
+			t.Errorf("%v: met %v, kubelet's %d, kernel's %d", from, l.met.Load(), l.kubelet.Load(), l.kernel.Load())
+		}
+	}
+}
+
 // memoryAvailableFrom: kubelet is exactly kubelet's number: root usage less
 // inactive_file, less huge page pools, and nothing off for min_free_kbytes.
 func TestKubeletsOwnSources(t *testing.T) {
