@@ -86,7 +86,8 @@ func realPod(t *testing.T, uid string) (fs *cgroupfs.FS, path string, procs []st
 			if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
 				t.Skipf("needs a writable hierarchy: %v", err)
 			}
-			t.Cleanup(func() { removeCgroup(dir) })
+			made := dir // dir goes on to the next level
+			t.Cleanup(func() { removeCgroup(made) })
 		}
 		procs = append(procs, filepath.Join(dir, "cgroup.procs"))
 	}
