@@ -54,18 +54,17 @@ type fakeFacts struct {
 	request  map[string]int64
 }
 
-func (f *fakeFacts) Priority(uid string) (inventory.Value[int32], bool) {
+func (f *fakeFacts) Pod(uid string) (inventory.PodFacts, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	v, ok := f.priority[uid]
-	return inventory.Value[int32]{Value: v, Source: inventory.FromPodsAPI, Exact: true}, ok
-}
-
-func (f *fakeFacts) MemoryRequest(uid string) (inventory.Value[int64], bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	v, ok := f.request[uid]
-	return inventory.Value[int64]{Value: v, Source: inventory.FromPodsAPI, Exact: true}, ok
+	var out inventory.PodFacts
+	if v, ok := f.priority[uid]; ok {
+		out.Priority = inventory.Value[int32]{Value: v, Source: inventory.FromPodsAPI, Exact: true}
+	}
+	if v, ok := f.request[uid]; ok {
+		out.Request = inventory.Value[int64]{Value: v, Source: inventory.FromPodsAPI, Exact: true}
+	}
+	return out, true
 }
 
 func newRig(t *testing.T) *rig {

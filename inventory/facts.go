@@ -8,11 +8,41 @@ import (
 	"github.com/cri-evictd/cri-evictd/cgroupfs"
 )
 
-// Facts is a source of pod facts better than CRI, such as kubelet's Pods API.
-// ok is false when the source does not know the pod or the number.
+// Facts is a source of pod facts better than CRI, such as kubelet's Pods API. Its
+// methods are quick; they are called while the inventory is locked and must not
+// call it.
 type Facts interface {
-	Priority(uid string) (v Value[int32], ok bool)
-	MemoryRequest(uid string) (v Value[int64], ok bool)
+	// Pod returns what is known of the pod; ok is false when no source knows it.
+	Pod(uid string) (f PodFacts, ok bool)
+}
+
+// PodFacts are what Kubernetes itself says of a pod. A value whose Source is
+// empty is not known.
+type PodFacts struct {
+	Priority Value[int32]
+	// Request and StorageRequest are the memory and ephemeral-storage requests
+	// in bytes.
+	Request        Value[int64]
+	StorageRequest Value[int64]
+	QoS            Value[string]
+	// Spec is the source that knows the pod's spec and with it all that follows;
+	// empty when only its requests are known.
+	Spec   Source
+	Static bool
+	// Labels are the pod's labels now; nil when they were not kept.
+	Labels map[string]string
+	// Ending: the pod is being deleted, so kubelet is stopping it or will.
+	Ending bool
+	// Finished: kubelet never starts it again.
+	Finished  bool
+	Tolerates Tolerations
+}
+
+// Tolerations are the taints of node pressure that a pod tolerates.
+type Tolerations struct {
+	MemoryPressure bool `json:"memoryPressure,omitempty"`
+	DiskPressure   bool `json:"diskPressure,omitempty"`
+	PIDPressure    bool `json:"pidPressure,omitempty"`
 }
 
 // SystemCriticalPriority is kubelet's limit of critical pods
@@ -51,11 +81,9 @@ func requestFromOOMScoreAdj(adj int64, memTotal uint64) (request, slack int64) {
 
 // priorityOf finds the priority: facts, the annotation of a trusted namespace
 // (capped below the critical range), the node-critical mark in CRI, or 0.
-func priorityOf(p *Pod, f Facts, trusted map[string]bool) Value[int32] {
-	if f != nil {
-		if v, ok := f.Priority(p.UID); ok {
-			return v
-		}
+func priorityOf(p *Pod, trusted map[string]bool) Value[int32] {
+	if v := p.facts.Priority; v.Source != "" {
+		return v
 	}
 	if trusted[p.Namespace] {
 		if s, ok := p.Annotations[PriorityAnnotation]; ok {
@@ -78,11 +106,9 @@ func priorityOf(p *Pod, f Facts, trusted map[string]bool) Value[int32] {
 
 // requestOf finds the memory request in bytes. A value with source default is
 // unknown, not zero.
-func requestOf(p *Pod, f Facts, trusted map[string]bool, memTotal uint64) Value[int64] {
-	if f != nil {
-		if v, ok := f.MemoryRequest(p.UID); ok {
-			return v
-		}
+func requestOf(p *Pod, trusted map[string]bool, memTotal uint64) Value[int64] {
+	if v := p.facts.Request; v.Source != "" {
+		return v
 	}
 	if trusted[p.Namespace] {
 		if s, ok := p.Annotations[MemoryRequestAnnotation]; ok {

@@ -202,12 +202,14 @@ func TestNodeCritical(t *testing.T) {
 
 type fixedFacts struct{ known string }
 
-func (f fixedFacts) Priority(uid string) (Value[int32], bool) {
-	return Value[int32]{Value: 7, Source: FromPodsAPI, Exact: true}, uid == f.known
-}
-
-func (f fixedFacts) MemoryRequest(uid string) (Value[int64], bool) {
-	return Value[int64]{Value: 9, Source: FromPodsAPI, Exact: true}, uid == f.known
+func (f fixedFacts) Pod(uid string) (PodFacts, bool) {
+	if uid != f.known {
+		return PodFacts{}, false
+	}
+	return PodFacts{
+		Priority: Value[int32]{Value: 7, Source: FromPodsAPI, Exact: true},
+		Request:  Value[int64]{Value: 9, Source: FromPodsAPI, Exact: true},
+	}, true
 }
 
 func TestFactsAreBest(t *testing.T) {

@@ -20,6 +20,7 @@ type Source string
 const (
 	FromPodsAPI    Source = "podsAPI"    // kubelet's Pods API
 	FromAPI        Source = "api"        // a watch of the API server
+	FromAllocation Source = "allocation" // kubelet's allocated_pods_state
 	FromAnnotation Source = "annotation" // cri-evictd.io/… in a trusted namespace
 	FromCRI        Source = "cri"        // fields of the CRI requests
 	FromCgroup     Source = "cgroup"     // files of the pod's or container's cgroup
@@ -89,10 +90,18 @@ type Pod struct {
 	QoS       Value[string]
 	Priority  Value[int32]
 	Request   Value[int64] // memory request, bytes
+	// StorageRequest is the ephemeral-storage request in bytes. CRI does not tell
+	// it: source default is unknown.
+	StorageRequest Value[int64]
 	// LastWanted is when RunPodSandbox was last seen for this UID, refused
 	// attempts included.
 	LastWanted time.Time
+
+	facts PodFacts
 }
+
+// Facts are what Kubernetes itself says of the pod.
+func (p *Pod) Facts() *PodFacts { return &p.facts }
 
 // Kubernetes' and our own keys.
 const (
@@ -108,6 +117,9 @@ const (
 // Static says whether the pod is static or the mirror of one, as kubelet's
 // IsStaticPod and IsMirrorPod do (Kubernetes 1.37, pkg/kubelet/types/pod_update.go).
 func (p *Pod) Static() bool {
+	if p.facts.Static {
+		return true
+	}
 	if _, mirror := p.Annotations[configMirrorAnnotation]; mirror {
 		return true
 	}

@@ -219,9 +219,20 @@ func (s *Store) complete(p *Pod, parents map[string]map[string]bool) {
 	p.Labels, p.Annotations = newest.labels, newest.annotations
 	p.LastWanted = s.wanted[p.UID]
 	p.Cgroup, p.OwnCgroup = s.cgroupOf(p, parents)
-	p.QoS = qosOf(p.Cgroup)
-	p.Priority = priorityOf(p, s.opt.Facts, s.trusted)
-	p.Request = requestOf(p, s.opt.Facts, s.trusted, s.opt.MemTotal)
+	if s.opt.Facts != nil {
+		p.facts, _ = s.opt.Facts.Pod(p.UID)
+	}
+	if l := p.facts.Labels; l != nil {
+		p.Labels = l
+	}
+	if p.QoS = qosOf(p.Cgroup); !p.QoS.Exact && p.facts.QoS.Source != "" {
+		p.QoS = p.facts.QoS
+	}
+	p.Priority = priorityOf(p, s.trusted)
+	p.Request = requestOf(p, s.trusted, s.opt.MemTotal)
+	if p.StorageRequest = p.facts.StorageRequest; p.StorageRequest.Source == "" {
+		p.StorageRequest.Source = FromDefault
+	}
 }
 
 func (s *Store) cgroupOf(p *Pod, parents map[string]map[string]bool) (path string, own bool) {
@@ -246,6 +257,13 @@ func (s *Store) cgroupOf(p *Pod, parents map[string]map[string]bool) (path strin
 	parsed, ok := cgroupfs.ParsePodPath(path)
 	own = ok && parsed.UID == p.UID && len(parents[path]) <= 1
 	return path, own
+}
+
+// FactsChanged takes what Options.Facts says now.
+func (s *Store) FactsChanged() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.publish()
 }
 
 // Trust replaces Options.TrustedNamespaces.

@@ -22,6 +22,11 @@ var allowed = map[string][]string{
 	"holds":     {},
 	"systemd":   {},
 	"inventory": {"cgroupfs", "cri"},
+
+	"kube":          {"inventory"},
+	"kube/podsapi":  {"kube"},
+	"kube/apiwatch": {"kube"},
+
 	"proxy":     {"cri", "holds", "internal/unixsock"},
 	"eviction":  {"cgroupfs", "holds", "inventory"},
 	"config":    {"cri", "eviction"},
@@ -41,7 +46,7 @@ var allowed = map[string][]string{
 	"internal/lab/demo":     {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 	"internal/lab/reaction": {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 
-	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "holds", "internal/unixsock", "inventory", "proxy", "systemd"},
+	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "holds", "internal/unixsock", "inventory", "kube", "kube/apiwatch", "kube/podsapi", "proxy", "systemd"},
 	"test/e2e":        {},
 	"test/soak":       {"admin", "cri", "internal/lab"},
 	"test/benchproxy": {"cri", "holds", "proxy"},
