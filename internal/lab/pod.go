@@ -59,6 +59,9 @@ type ContainerSpec struct {
 	// Image is WorkloadImage when empty.
 	Image  string
 	Mounts []*runtimeapi.Mount
+	// Annotations are put beside kubelet's and replace those of the same key,
+	// such as the grace period of 30 s.
+	Annotations map[string]string
 }
 
 // Running is a pod that RunPod started.
@@ -234,6 +237,7 @@ func containerConfig(spec PodSpec, cs ContainerSpec) *runtimeapi.ContainerConfig
 			},
 		},
 	}
+	maps.Copy(config.Annotations, cs.Annotations)
 	if spec.LogDirectory != "" {
 		config.LogPath = filepath.Join(cs.Name, "0.log")
 	}

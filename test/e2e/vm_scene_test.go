@@ -39,6 +39,14 @@ func newScene(t *testing.T, v lab.Version) *scene {
 	t.Helper()
 	needMachine(t)
 	s := &scene{node: newNode(t, v)}
+	s.begin("")
+	return s
+}
+
+// begin starts the daemon with what is set beside the defaults.
+func (s *scene) begin(more string) {
+	t := s.t
+	t.Helper()
 	timeline(t)
 	swap := s.meminfo().SwapTotal
 	switch want := os.Getenv("CRI_EVICTD_E2E_SWAP"); {
@@ -46,7 +54,7 @@ func newScene(t *testing.T, v lab.Version) *scene {
 		t.Fatalf("CRI_EVICTD_E2E_SWAP=%s, and there are %d bytes of swap", want, swap)
 	}
 	s.oomBefore, s.logBefore = oomKills(t), kernelLog(t)
-	s.d = s.start(binary(t, ""), nil, "serve", "--config", s.defaults(""))
+	s.d = s.start(binary(t, ""), nil, "serve", "--config", s.defaults(more))
 	s.d.waitReady()
 	m := s.status().Engine.Memory
 	t.Logf("machine: %d MiB, available %d (kernel) %d (kubelet), threshold %d, floor %d, swap %d",
@@ -54,7 +62,6 @@ func newScene(t *testing.T, v lab.Version) *scene {
 	if m.Threshold == 0 || m.Threshold >= m.Capacity/2 {
 		t.Fatalf("a default threshold of %d of %d bytes is not what this test is about", m.Threshold, m.Capacity)
 	}
-	return s
 }
 
 // in is the scene for a subtest.

@@ -50,26 +50,33 @@ const (
 	packedShort = time.Minute
 )
 
-// driverTests are the end-to-end tests in which the cgroup driver matters: where
-// pods' cgroups are found, killed, and not killed, and with the runtime gone.
+// driverTests are the end-to-end tests in which the machine matters, the hierarchy
+// and the cgroup driver: where pods' cgroups are found, killed, and not killed, and
+// with the runtime gone. The others are run there by `vm test -all`: an emulated
+// machine takes minutes for what takes seconds on the host.
 const driverTests = "^(TestEvictsTheHog|TestKill9BetweenIntentAndKill|TestContainerdDeadUnderPressure|TestForeignCgroupParentIsNeverKilledDirectly)$"
 
-// suite are the machines of `vm test`.
-func suite() []testMachine {
+// suite are the machines of `vm test`; all is with every end-to-end test under both
+// cgroup drivers.
+func suite(all bool) []testMachine {
+	e2e := []string{"-test.run=" + driverTests}
+	if all {
+		e2e = []string{"-test.skip=^TestVM"}
+	}
 	return []testMachine{
 		{name: "node", memory: 3072, steps: []testStep{
 			{name: "cgroupfs", folder: "cgroupfs", timeout: 5 * time.Minute, skips: pureV2},
 			{name: "eviction", folder: "eviction", timeout: 3 * time.Minute, flags: []string{"-test.run=^TestReal"}},
-			{name: "e2e, cgroupfs driver", folder: "test/e2e", timeout: 20 * time.Minute,
-				flags: []string{"-test.skip=^TestVM"}},
-			{name: "e2e, systemd driver", folder: "test/e2e", timeout: 20 * time.Minute,
-				flags: []string{"-test.run=" + driverTests}, env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
+			{name: "e2e, cgroupfs driver", folder: "test/e2e", timeout: 80 * time.Minute, flags: e2e},
+			{name: "e2e, systemd driver", folder: "test/e2e", timeout: 80 * time.Minute, flags: e2e,
+				env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
 		}},
 		{name: "small", memory: 1536, swap: 1024, steps: []testStep{
 			{name: "exhaustion with swap", folder: "test/e2e", timeout: 10 * time.Minute,
 				flags: []string{"-test.run=^TestVMExhaustionFast$"}, env: []string{"CRI_EVICTD_E2E_SWAP=yes"}},
 			{name: "exhaustion", folder: "test/e2e", timeout: 10 * time.Minute, noSwap: true,
 				flags: []string{"-test.run=^TestVMExhaustion$"}},
+			{name: "reclaim", folder: "test/e2e", timeout: 5 * time.Minute, noSwap: true, flags: []string{"-test.run=^TestVMReclaim"}},
 			{name: "no needless kill", folder: "test/e2e", timeout: 15 * time.Minute, noSwap: true,
 				flags: []string{"-test.run=^TestVMQuiet"}, env: []string{"CRI_EVICTD_E2E_QUIET=" + quietShort.String()}},
 			{name: "packed node", folder: "test/e2e", timeout: 10 * time.Minute, noSwap: true,
@@ -90,6 +97,7 @@ func testCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (
 	flags := flag.NewFlagSet("test", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	only := flags.String("only", "", "run only the steps whose name, as MACHINE/STEP, matches this regular expression")
+	all := flags.Bool("all", false, "every end-to-end test under both cgroup drivers (an hour or two)")
 	logs := flags.String("logs", "bin/vm", "folder for all output and the machines' logs")
 	if err := flags.Parse(args); err != nil {
 		return 0, errors.Join(errUsage, err)
@@ -98,7 +106,7 @@ func testCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (
 	if err != nil {
 		return 0, fmt.Errorf("%w: -only: %w", errUsage, err)
 	}
-	return runSuite(ctx, selectSteps(suite(), re), *logs, stdout, stderr)
+	return runSuite(ctx, selectSteps(suite(*all), re), *logs, stdout, stderr)
 }
 
 func soakCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {

@@ -29,19 +29,19 @@ func TestParseShare(t *testing.T) {
 }
 
 func TestSelectSteps(t *testing.T) {
-	got := selectSteps(suite(), regexp.MustCompile("/(exhaustion|cgroupfs)$"))
+	got := selectSteps(suite(false), regexp.MustCompile("/(exhaustion|cgroupfs)$"))
 	if len(got) != 2 || len(got[0].steps) != 1 || len(got[1].steps) != 1 {
 		t.Errorf("%+v", got)
 	}
-	if got := selectSteps(suite(), regexp.MustCompile("")); len(got) != len(suite()) {
-		t.Errorf("%d machines of %d", len(got), len(suite()))
+	if got := selectSteps(suite(false), regexp.MustCompile("")); len(got) != len(suite(false)) {
+		t.Errorf("%d machines of %d", len(got), len(suite(false)))
 	}
 }
 
 // Every step names a folder that has tests, and file names that do not collide.
 func TestSuite(t *testing.T) {
 	files := map[string]bool{}
-	for _, m := range append(suite(), soakSuite(time.Minute)...) {
+	for _, m := range append(suite(false), soakSuite(time.Minute)...) {
 		for _, s := range m.steps {
 			tests, err := filepath.Glob(filepath.Join("../..", s.folder, "*_test.go"))
 			if err != nil || len(tests) == 0 {

@@ -90,12 +90,13 @@ var errEnded = errors.New("ended by signal")
 
 // endSignals delivers SIGTERM and SIGINT; deaf ones are swallowed.
 func endSignals(deaf bool) <-chan os.Signal {
-	if deaf {
-		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
-		return make(chan os.Signal) // never
-	}
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
+	if deaf {
+		// Not signal.Ignore: a process that nothing can wake is a deadlock to Go,
+		// and ended as one.
+		return make(chan os.Signal) // never
+	}
 	return c
 }
 
