@@ -50,14 +50,15 @@ func newIdentity(dir string) identity {
 	return id
 }
 
-// runs is true for containerd, its shims, runc and ctr of this lab: a program
-// of that name with a path below the directory in its arguments.
+// runs is true for what this lab starts (containerd, its shims, runc and ctr,
+// kubelet, the API server, etcd): a program of that name with a path below the
+// directory in its arguments.
 func (id identity) runs(p process) bool {
 	if len(p.args) == 0 {
 		return false
 	}
 	switch filepath.Base(p.args[0]) {
-	case "containerd", "containerd-shim-runc-v2", "runc", "ctr":
+	case "containerd", "containerd-shim-runc-v2", "runc", "ctr", "kubelet", "kube-apiserver", "etcd":
 		return id.names(p)
 	}
 	return false

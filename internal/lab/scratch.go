@@ -109,8 +109,10 @@ func ownedByUs(dir string) bool {
 // removeScratch ends what still runs from the folder and removes it. The lock
 // file goes last, so that a failure leaves a folder that is found again.
 func removeScratch(dir string) error {
+	// kubelet first: it would start again what is ended.
+	err := newIdentity(dir).kill(killTimeout)
 	var t traces
-	err := sweep(layout{dir: filepath.Join(dir, "ctd")}, &t)
+	err = errors.Join(err, sweep(layout{dir: filepath.Join(dir, "ctd")}, &t), removeCgroupRoot(filepath.Base(dir), killTimeout))
 	entries, readErr := os.ReadDir(dir)
 	if errors.Is(readErr, os.ErrNotExist) {
 		return err
