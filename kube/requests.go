@@ -15,6 +15,9 @@ type Allocation struct {
 	Containers map[string]v1.ResourceList
 	// Pod are the pod-level resources, nil for none.
 	Pod *v1.ResourceRequirements
+	// ContainersOnly: this kubelet does not tell what it allocated at the pod
+	// level, where the spec's numbers count (Kubernetes 1.33 and 1.34).
+	ContainersOnly bool
 }
 
 // amounts are the two resources that eviction ranks by. Quantities, because the
@@ -118,7 +121,7 @@ func resizing(pod *v1.Pod) bool {
 // updatePodFromAllocation (pkg/kubelet/allocation/allocation_manager.go).
 func (s *shape) requests(a *Allocation) (memory, storage int64) {
 	pod := s.pod
-	if a != nil {
+	if a != nil && !a.ContainersOnly {
 		pod = a.Pod
 	}
 	skeleton := &v1.Pod{Spec: v1.PodSpec{Resources: pod}}

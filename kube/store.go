@@ -141,7 +141,7 @@ func (s *Store) Pod(uid string) (inventory.PodFacts, bool) {
 	alloc, allocated := s.allocated[uid]
 	e, known := s.best(uid)
 	if !known {
-		if !allocated {
+		if !allocated || alloc.ContainersOnly { // its pod level may be anything
 			return facts, false
 		}
 		// Neither the roles of the containers nor the overhead are known.

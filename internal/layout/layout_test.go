@@ -23,14 +23,15 @@ var allowed = map[string][]string{
 	"systemd":   {},
 	"inventory": {"cgroupfs", "cri"},
 
-	"kube":          {"inventory"},
-	"kube/podsapi":  {"kube"},
-	"kube/apiwatch": {"kube"},
+	"kube":           {"inventory"},
+	"kube/podsapi":   {"kube"},
+	"kube/apiwatch":  {"kube"},
+	"kube/allocated": {"kube"},
 
-	"proxy":     {"cri", "holds", "internal/unixsock"},
-	"eviction":  {"cgroupfs", "holds", "inventory"},
-	"config":    {"cri", "eviction"},
-	"admin":     {"cri", "eviction", "holds", "inventory"},
+	"proxy":    {"cri", "holds", "internal/unixsock"},
+	"eviction": {"cgroupfs", "holds", "inventory"},
+	"config":   {"cri", "eviction"},
+	"admin":    {"cri", "eviction", "holds", "inventory"},
 
 	"internal/unixsock":   {"cri"},
 	"internal/fakecri":    {"cri"},
@@ -46,8 +47,9 @@ var allowed = map[string][]string{
 	"internal/lab/demo":     {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 	"internal/lab/reaction": {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 
-	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "holds", "internal/unixsock", "inventory", "kube", "kube/apiwatch", "kube/podsapi", "proxy", "systemd"},
+	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "holds", "internal/unixsock", "inventory", "kube", "kube/allocated", "kube/apiwatch", "kube/podsapi", "proxy", "systemd"},
 	"test/e2e":        {},
+	"test/kubelet":    {},
 	"test/soak":       {"admin", "cri", "internal/lab"},
 	"test/benchproxy": {"cri", "holds", "proxy"},
 

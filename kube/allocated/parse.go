@@ -47,7 +47,7 @@ func Parse(content []byte) (map[string]kube.Allocation, error) {
 		Entries map[string]struct {
 			// nil where the key is missing: then the numbers are elsewhere.
 			ContainerResources map[string]v1.ResourceRequirements
-			PodLevelResources  *v1.ResourceRequirements
+			PodLevelResources  json.RawMessage
 		} `json:"entries"`
 	}
 	if err := json.Unmarshal([]byte(*file.Data), &data); err != nil {
@@ -58,7 +58,15 @@ func Parse(content []byte) (map[string]kube.Allocation, error) {
 		if len(entry.ContainerResources) == 0 {
 			return nil, fmt.Errorf("%w: pod %s has no ContainerResources", ErrFormat, uid)
 		}
-		a := kube.Allocation{Containers: make(map[string]v1.ResourceList, len(entry.ContainerResources)), Pod: entry.PodLevelResources}
+		a := kube.Allocation{
+			Containers:     make(map[string]v1.ResourceList, len(entry.ContainerResources)),
+			ContainersOnly: entry.PodLevelResources == nil, // not even null
+		}
+		if !a.ContainersOnly {
+			if err := json.Unmarshal(entry.PodLevelResources, &a.Pod); err != nil {
+				return nil, fmt.Errorf("%w: pod %s: %w", ErrFormat, uid, err)
+			}
+		}
 		for name, r := range entry.ContainerResources {
 			a.Containers[name] = r.Requests
 		}
