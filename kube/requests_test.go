@@ -146,4 +146,11 @@ func TestAllocationFromKubeletsFile(t *testing.T) {
 	if memory != 1025*mi || storage != 0 {
 		t.Errorf("pod level: memory %d, storage %d", memory, storage)
 	}
+	// A kubelet that keeps only the containers' leaves the spec's pod level.
+	pod := podWith(nil, list{container("a", "100Mi", "")})
+	pod.Spec.Resources = &v1.ResourceRequirements{Requests: resources("300Mi", "")}
+	level := shapeOf(pod)
+	if memory, _ = level.requests(&Allocation{ContainersOnly: true}); memory != 300*mi {
+		t.Errorf("containers only: memory %d, want the pod level's 300Mi", memory)
+	}
 }

@@ -83,8 +83,11 @@ func TestScratchEndsWhatRunsFromIt(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = cmd.Wait() // killed
+		}()
 		t.Cleanup(func() {
 			select {
 			case <-ended:

@@ -17,7 +17,7 @@ import (
 	"github.com/cri-evictd/cri-evictd/kube"
 )
 
-// written returns the file of a real kubelet 1.37.2 (testdata/README.md).
+// written returns a file by kubelet 1.37.2's own code (testdata/README.md).
 func written(t *testing.T) []byte {
 	t.Helper()
 	b, err := os.ReadFile("testdata/allocated_pods_state-1.37.2")
@@ -80,6 +80,18 @@ func TestParseRefuses(t *testing.T) {
 	}
 	if pods, err := Parse(withSum(`{}`)); err != nil || len(pods) != 0 {
 		t.Errorf("no pods: %v, %v, want an empty result", pods, err)
+	}
+}
+
+// Kubernetes 1.34 keeps nothing of the pod level there, which is not the same as
+// keeping that there is nothing.
+func TestParseOfAnOlderKubelet(t *testing.T) {
+	pods, err := Parse(withSum(`{"entries":{"old":{"ContainerResources":{"c":{}}},"new":{"ContainerResources":{"c":{}},"PodLevelResources":null}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !pods["old"].ContainersOnly || pods["new"].ContainersOnly || pods["new"].Pod != nil {
+		t.Errorf("%+v, want ContainersOnly for the old form alone", pods)
 	}
 }
 

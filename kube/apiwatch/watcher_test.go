@@ -41,6 +41,8 @@ func play(t *testing.T, setUp, test func(r *rig)) {
 		r := &rig{server: &server{version: 100}, t: t, store: kube.NewStore(time.Now), log: hook}
 		r.feed = r.store.Feed(inventory.FromAPI)
 		r.watcher = New(Options{Node: "n1", Feed: r.feed, Clock: time.Now, Log: log, Connect: func() (Pods, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			r.connects++
 			return r.server, r.connect
 		}})
@@ -67,6 +69,13 @@ func (r *rig) lines(level logrus.Level) (n int) {
 		}
 	}
 	return n
+}
+
+// connected counts how often the kubeconfig was read.
+func (r *rig) connected() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.connects
 }
 
 func (r *rig) after(d time.Duration) {
@@ -156,10 +165,10 @@ func TestAwayIsOneLineAndAges(t *testing.T) {
 func TestAwayAtTheStart(t *testing.T) {
 	play(t, func(r *rig) { r.connect = fs.ErrNotExist }, func(r *rig) {
 		r.after(10 * time.Minute)
-		if n := r.lines(logrus.WarnLevel); n != 1 || r.connects < 10 {
-			t.Errorf("%d lines and %d attempts in ten minutes without a kubeconfig, want 1 line and one attempt in 30 s", n, r.connects)
+		if n, c := r.lines(logrus.WarnLevel), r.connected(); n != 1 || c < 10 {
+			t.Errorf("%d lines and %d attempts in ten minutes without a kubeconfig, want 1 line and one attempt in 30 s", n, c)
 		}
-		r.connect = nil
+		r.set(func() { r.connect = nil })
 		r.after(longestWait)
 		if !r.watcher.Status().Connected {
 			t.Error("not connected after the kubeconfig came")
@@ -171,7 +180,7 @@ func TestExpiredVersionIsListedAgain(t *testing.T) {
 	for name, expire := range map[string]func(r *rig){
 		"event": func(r *rig) { r.stream.Error(&apierrors.NewResourceExpired("too old").ErrStatus) },
 		"call": func(r *rig) {
-			r.set(func() { r.watchErr = apierrors.NewGone("too old") })
+			r.set(func() { r.watchErr = apierrors.NewResourceExpired("too old") })
 			r.stream.Stop()
 		},
 	} {
@@ -194,13 +203,13 @@ func TestUnauthorizedReadsTheKubeconfigAgain(t *testing.T) {
 		r.set(func() { r.down = apierrors.NewUnauthorized("token expired") })
 		r.stream.Error(&apierrors.NewUnauthorized("token expired").ErrStatus)
 		r.after(time.Minute)
-		if r.connects < 3 {
-			t.Errorf("connected %d times, want again after each refusal", r.connects)
+		before := r.connected()
+		if before < 3 {
+			t.Errorf("connected %d times, want again after each refusal", before)
 		}
-		before := r.connects
 		r.set(func() { r.down = errRefused })
 		r.after(10 * time.Minute)
-		if r.connects > before+1 {
+		if r.connected() > before+1 {
 			t.Error("a server that is away made the kubeconfig be read again")
 		}
 	})
