@@ -58,17 +58,18 @@ type foreignParent struct {
 // foreignParents are cgroup parents that a runtime takes and that are not what
 // kubelet gives a pod.
 func foreignParents(where surroundings) []foreignParent {
+	// Burstable, where the neighbour's oom_score_adj tells its request.
 	shared := lab.NewUID()
 	if where.systemd { // runc takes slices only
 		return []foreignParent{
 			{"kubepods itself", func(string) string { return "kubepods.slice" }, true},
-			{"shared by two pods", func(string) string { return lab.QoSSlice("BestEffort", shared) }, true},
+			{"shared by two pods", func(string) string { return lab.QoSSlice("Burstable", shared) }, true},
 		}
 	}
 	parents := []foreignParent{
 		{"kubepods itself", func(string) string { return "/kubepods" }, true},
 		{"none, as crictl's pods have", func(string) string { return "" }, false},
-		{"shared by two pods", func(string) string { return lab.QoSParent("BestEffort", shared) }, true},
+		{"shared by two pods", func(string) string { return lab.QoSParent("Burstable", shared) }, true},
 	}
 	if !where.own {
 		// On pure v2 the cgroupfs driver puts such a pod below containerd's own
