@@ -88,12 +88,20 @@ func suite(all bool) []testMachine {
 	}
 }
 
-// soakSuite are the machines of `vm soak`.
+// soakSuite are the machines of `vm soak`: three, so that an hour of watching takes
+// half of one.
 func soakSuite(quiet time.Duration) []testMachine {
-	return []testMachine{{name: "soak", memory: 1536, steps: []testStep{
-		{name: "no needless kill", folder: "test/e2e", timeout: 6*quiet + 20*time.Minute, flags: []string{"-test.run=^TestVM(Quiet|Packed)"},
-			noSwap: true, env: []string{"CRI_EVICTD_E2E_QUIET=" + quiet.String()}},
-	}}}
+	soak := func(name, tests string) testMachine {
+		return testMachine{name: "soak " + name, memory: 1536, steps: []testStep{
+			{name: "no needless kill", folder: "test/e2e", timeout: 3*quiet + 30*time.Minute, flags: []string{"-test.run=" + tests},
+				noSwap: true, env: []string{"CRI_EVICTD_E2E_QUIET=" + quiet.String()}},
+		}}
+	}
+	return []testMachine{
+		soak("cache", "^TestVMQuiet$/^(page-cache_flood|one_big_read)$"),
+		soak("memory", "^TestVMQuiet$/^(tmpfs_that_fits|reclaim_at_the_pod's_own_limit|OOM_at_the_pod's_own_limit)$"),
+		soak("packed", "^TestVMPacked"),
+	}
 }
 
 func testCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
