@@ -49,6 +49,7 @@ var allowed = map[string][]string{
 
 	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "holds", "internal/unixsock", "inventory", "kube", "kube/allocated", "kube/apiwatch", "kube/podsapi", "proxy", "systemd"},
 	"test/e2e":        {},
+	"test/kubelet":    {},
 	"test/soak":       {"admin", "cri", "internal/lab"},
 	"test/benchproxy": {"cri", "holds", "proxy"},
 
