@@ -62,6 +62,13 @@ func (c *Client) Explain(ctx context.Context, pod string) (Explanation, error) {
 	return x, err
 }
 
+// PodFacts asks what is known of a pod that may be new to the node.
+func (c *Client) PodFacts(ctx context.Context, uid string) (PodFacts, error) {
+	var f PodFacts
+	err := c.call(ctx, http.MethodGet, "/v1/podfacts", url.Values{"uid": {uid}}, &f)
+	return f, err
+}
+
 // Holds lists the records of the holds file.
 func (c *Client) Holds(ctx context.Context) (Holds, error) {
 	var h Holds

@@ -38,6 +38,9 @@ type Options struct {
 	Proxy func(ctx context.Context) ProxyStatus
 	// Config reports on the configuration in force; nil for none.
 	Config func() ConfigStatus
+	// PodFacts tells what is known of a pod that may be new to the node; nil:
+	// nothing.
+	PodFacts func(ctx context.Context, uid string) PodFacts
 	// Metrics says where metrics are served; nil: nowhere.
 	Metrics func() MetricsStatus
 	// Clock is time.Now when nil.
@@ -71,6 +74,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /v1/status", s.status)
 	mux.HandleFunc("GET /v1/explain", s.explain)
 	mux.HandleFunc("GET /v1/holds", s.holds)
+	mux.HandleFunc("GET /v1/podfacts", s.podFacts)
 	mux.HandleFunc("POST /v1/holds/release", s.release)
 	mux.HandleFunc("POST /v1/arm", func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, ArmResult{Changed: s.opt.Engine.Arm()})
@@ -113,6 +117,15 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, st)
 }
 
+// podFacts tells the proxy what is known of the pod ?uid=.
+func (s *Server) podFacts(w http.ResponseWriter, r *http.Request) {
+	var facts PodFacts
+	if uid := r.URL.Query().Get("uid"); uid != "" && s.opt.PodFacts != nil {
+		facts = s.opt.PodFacts(r.Context(), uid)
+	}
+	s.answer(w, facts)
+}
+
 // problems says in words what is wrong.
 func problems(s *Status) []string {
 	out := []string{}
@@ -131,6 +144,7 @@ func problems(s *Status) []string {
 	add(e.Memory.Threshold > 0 && e.Memory.Capacity > 0 && e.Memory.Threshold >= e.Memory.Capacity,
 		"the memory.available threshold is not below the machine's memory: nothing is evicted")
 	add(e.Waiting != "" && e.Memory.Met, "memory.available is below its threshold and nothing is evicted: %s", e.Waiting)
+	add(len(e.ControlPlane) > 0, "%s: %s", eviction.ControlPlaneText, strings.Join(e.ControlPlane, ", "))
 	add(e.LedgerError != "", "ledger: %s", e.LedgerError)
 	add(e.HoldsError != "", "holds file: %s", e.HoldsError)
 	for _, line := range s.Config.Failed {

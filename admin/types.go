@@ -134,3 +134,12 @@ type Explanation struct {
 	// Holds then are about it alone.
 	Pod *inventory.Ref `json:"pod,omitempty"`
 }
+
+// PodFacts are what the proxy's admission asks of a pod. Of one that is not Known
+// the rest is zero.
+type PodFacts struct {
+	Known bool `json:"known"`
+	// Critical: static, or of a priority that kubelet calls critical.
+	Critical  bool                  `json:"critical"`
+	Tolerates inventory.Tolerations `json:"tolerates"`
+}

@@ -54,6 +54,8 @@ type Config struct {
 	RunDir          string
 	KubeletRootDir  string
 	KubeletConfig   string
+	// PodsAPISocket is kubelet's.
+	PodsAPISocket cri.Endpoint
 
 	MemoryAvailableFrom eviction.MemoryAvailableFrom
 	// EvictionHard has an entry for every signal in Defaults and for each that
@@ -69,8 +71,10 @@ type Config struct {
 	KillBudget         int           // per signal and hour
 	PressureTransition time.Duration
 	// MetricsBindAddress is host:port, empty for no metrics.
-	MetricsBindAddress  string
-	ProtectStatic       bool
+	MetricsBindAddress string
+	ProtectStatic      bool
+	// StaticNames are the static pods that ProtectStatic false leaves protected.
+	StaticNames         []string
 	ProtectedNamespaces []string
 	ProtectedPodLabels  map[string]string
 	TrustedNamespaces   []string

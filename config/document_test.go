@@ -12,7 +12,7 @@ import (
 // dump prints every value, also those behind pointers.
 func dump(c Config) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %s %s %s %s %s %s %q %s\n", c.Mode, c.Listen, c.RuntimeEndpoint, c.AdminSocket, c.ProxySocket, c.StateDir, c.RunDir, c.KubeletRootDir, c.KubeletConfig, c.MemoryAvailableFrom)
+	fmt.Fprintf(&b, "%s %s %s %s %s %s %s %s %q %s %s\n", c.Mode, c.Listen, c.RuntimeEndpoint, c.AdminSocket, c.ProxySocket, c.StateDir, c.RunDir, c.KubeletRootDir, c.KubeletConfig, c.MemoryAvailableFrom, c.PodsAPISocket)
 	for _, s := range eviction.Signals() {
 		fmt.Fprintf(&b, "%s hard %s reclaim %s\n", s, thresholdText(c.EvictionHard, s), thresholdText(c.EvictionMinimumReclaim, s))
 	}
@@ -21,7 +21,7 @@ func dump(c Config) string {
 		fmt.Fprintf(&b, "%s soft %s grace %s %v\n", s, thresholdText(c.EvictionSoft, s), grace, has)
 	}
 	fmt.Fprintf(&b, "%s %s %d %q %v\n", c.MaxPodGrace, c.HardMemoryGrace, c.KillBudget, c.MetricsBindAddress, c.Warnings)
-	fmt.Fprintf(&b, "%s %v %q %v %q %s %v %v\n", c.PressureTransition, c.ProtectStatic, c.ProtectedNamespaces, c.ProtectedPodLabels, c.TrustedNamespaces, c.HoldMaximum, c.DecorateStatus, c.WithoutEffect)
+	fmt.Fprintf(&b, "%s %v %q %q %v %q %s %v %v\n", c.PressureTransition, c.ProtectStatic, c.StaticNames, c.ProtectedNamespaces, c.ProtectedPodLabels, c.TrustedNamespaces, c.HoldMaximum, c.DecorateStatus, c.WithoutEffect)
 	return b.String()
 }
 

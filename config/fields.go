@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/cri-evictd/cri-evictd/cri"
 	"github.com/cri-evictd/cri-evictd/eviction"
 )
 
@@ -67,6 +66,9 @@ func Fields() []Field {
 			fixed: func(c *Config) string { return c.KubeletRootDir }},
 		{Key: "kubeletConfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "kubelet's configuration file; its hard memory threshold is our floor",
 			set: func(r *reader, c *Config) { r.path(&c.KubeletConfig) }},
+		{Key: "podsAPISocket", Default: "pods-api/pods-api.sock in kubeletRootDir", Unit: "path", Bounds: "absolute, at most 107 bytes", Doc: "kubelet's Pods API (1.37): exact requests, priorities and tolerations; where it is not served other sources are used",
+			set:   func(r *reader, c *Config) { r.endpoint(&c.PodsAPISocket) },
+			fixed: func(c *Config) string { return c.PodsAPISocket.Path }},
 		{Key: "memoryAvailableFrom", Default: "verified", Bounds: "verified, kubelet, kernel", Doc: "the reading memory.available is compared with; verified needs two to agree",
 			set: func(r *reader, c *Config) {
 				s, ok := r.word()
@@ -112,8 +114,8 @@ func Fields() []Field {
 					c.PressureTransition = defaultTransition
 				}
 			}},
-		{Key: "protectStatic", Default: "true", Bounds: "true, false", Doc: "static pods and mirrors are never victims",
-			set: func(r *reader, c *Config) { r.boolean(&c.ProtectStatic) }},
+		{Key: "protectStatic", Default: "true", Bounds: "true, false, names of static pods", Doc: "static pods and mirrors are never victims; a list protects only those it names, with or without the node's name; on a node with static pods of the control plane false, and a list that does not name them all, act as true and are a problem",
+			set: func(r *reader, c *Config) { r.protectStatic(c) }},
 		{Key: "protectedNamespaces", Default: "[kube-system]", Unit: "namespaces", Bounds: "DNS labels", Doc: "pods of these namespaces are never victims; [] protects none",
 			set: func(r *reader, c *Config) { r.namespaces(&c.ProtectedNamespaces) }},
 		{Key: "protectedPodLabels", Default: "none", Unit: "labels", Bounds: "key: value", Doc: "pods of trusted namespaces with one of these labels are never victims",
@@ -140,8 +142,6 @@ func Fields() []Field {
 			set: func(r *reader, _ *Config) { r.words() }},
 		{Key: "podLogsDir", Default: "/var/log/pods", Unit: "path", Bounds: "absolute", Doc: "the pods' logs", Without: later,
 			set: func(r *reader, _ *Config) { var s string; r.path(&s) }},
-		{Key: "podsAPISocket", Default: "below kubeletRootDir", Unit: "path", Bounds: "absolute", Doc: "kubelet's Pods API", Without: later,
-			set: func(r *reader, _ *Config) { var e cri.Endpoint; r.endpoint(&e) }},
 		{Key: "kubeconfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "access to the API server", Without: later,
 			set: func(r *reader, _ *Config) { var s string; r.path(&s) }},
 		{Key: "nodeName", Default: "the host name", Doc: "this node's name in the cluster", Without: later,

@@ -127,6 +127,12 @@ func (c Config) complete() Config {
 			c.ProxySocket = e
 		}
 	}
+	if c.PodsAPISocket.Path == "" {
+		// A root directory too long for a socket has none: other sources are used.
+		if e, err := cri.ParseEndpoint("podsAPISocket", filepath.Join(c.KubeletRootDir, "pods-api", "pods-api.sock")); err == nil {
+			c.PodsAPISocket = e
+		}
+	}
 	return c
 }
 
@@ -196,7 +202,7 @@ func (c *Config) conflicts(real func(string) string) Errors {
 	for _, s := range []struct {
 		field string
 		e     cri.Endpoint
-	}{{"runtimeEndpoint", c.RuntimeEndpoint}, {"listen", c.Listen}, {"adminSocket", c.AdminSocket}, {"proxySocket", c.ProxySocket}} {
+	}{{"runtimeEndpoint", c.RuntimeEndpoint}, {"listen", c.Listen}, {"adminSocket", c.AdminSocket}, {"proxySocket", c.ProxySocket}, {"podsAPISocket", c.PodsAPISocket}} {
 		if s.e.Path == "" {
 			continue
 		}

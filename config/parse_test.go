@@ -62,7 +62,7 @@ var keyCases = []struct {
 	{"evictionSoftGracePeriod", []string{"{}", "{memory.available: 90s}"}, map[string]string{"{memory.available: 90}": "a string", "{memory.available: soon}": "a duration",
 		"{memory.available: -1s}": "a duration", "{nope: 1s}": "unknown signal", "{memory.available: null}": "a string", "5": "mapping of signals"}},
 	{"evictionPressureTransitionPeriod", []string{"0s", "30s", "24h"}, durationErrors("25h")},
-	{"protectStatic", []string{"true", "false"}, boolErrors()},
+	{"protectStatic", []string{"true", "false", "[]", "[etcd]"}, staticErrors()},
 	{"decorateStatus", []string{"true", "false"}, boolErrors()},
 	{"protectedNamespaces", []string{"[]", "[a, kube-system]"}, namespaceErrors()},
 	{"trustedNamespaces", []string{"[]", "[a]"}, namespaceErrors()},
@@ -94,6 +94,11 @@ func pathErrors() map[string]string {
 
 func boolErrors() map[string]string {
 	return map[string]string{`"true"`: "true or false", "1": "true or false", "{}": "true or false"}
+}
+
+func staticErrors() map[string]string {
+	const want = "true, false or a list"
+	return map[string]string{`"true"`: want, "1": want, "{}": want, "etcd": want, "[Etcd]": "is not the name of a pod", `[""]`: "is not the name of a pod"}
 }
 
 func namespaceErrors() map[string]string {
@@ -171,6 +176,34 @@ func TestNullIsAsIfNotWritten(t *testing.T) {
 	}
 }
 
+// The Pods API is looked for where this kubelet serves it.
+func TestPodsAPISocketFollowsKubeletRootDir(t *testing.T) {
+	if c := good(t, ""); c.PodsAPISocket.Path != "/var/lib/kubelet/pods-api/pods-api.sock" {
+		t.Errorf("default: %q", c.PodsAPISocket.Path)
+	}
+	if c := good(t, "kubeletRootDir: /data/kubelet\n"); c.PodsAPISocket.Path != "/data/kubelet/pods-api/pods-api.sock" {
+		t.Errorf("another root: %q", c.PodsAPISocket.Path)
+	}
+	long := "/" + strings.Repeat("x", 100)
+	if c := good(t, "kubeletRootDir: "+long+"\n"); c.PodsAPISocket.Path != "" || c.KubeletRootDir != long {
+		t.Errorf("a root too long for a socket: %q", c.PodsAPISocket.Path)
+	}
+}
+
+func TestProtectStatic(t *testing.T) {
+	for text, want := range map[string]struct {
+		all   bool
+		names string
+	}{
+		"": {true, ""}, "protectStatic: true\n": {true, ""}, "protectStatic: false\n": {false, ""}, "protectStatic: []\n": {false, ""},
+		"protectStatic: [etcd, kube-apiserver]\n": {false, "etcd kube-apiserver"},
+	} {
+		if c := good(t, text); c.ProtectStatic != want.all || strings.Join(c.StaticNames, " ") != want.names {
+			t.Errorf("%q: %t %q", text, c.ProtectStatic, c.StaticNames)
+		}
+	}
+}
+
 func TestValuesArrive(t *testing.T) {
 	c := good(t, `mode: observe
 listen: /l.sock
@@ -180,6 +213,7 @@ stateDir: /s/
 runDir: /r/x/..
 kubeletRootDir: /k
 kubeletConfig: /k/config.yaml
+podsAPISocket: /k/pods.sock
 memoryAvailableFrom: kernel
 evictionMinimumReclaim: {memory.available: 100Mi}
 evictionPressureTransitionPeriod: 30s
@@ -192,7 +226,7 @@ decorateStatus: false
 nodeName: node-1
 `)
 	if c.Mode != Observe || c.Listen.Path != "/l.sock" || c.RuntimeEndpoint.Path != "/r.sock" || c.AdminSocket.Path != "/a.sock" ||
-		c.ProxySocket.Path != "/r/proxy.sock" || c.StateDir != "/s" || c.RunDir != "/r" || c.KubeletRootDir != "/k" || c.KubeletConfig != "/k/config.yaml" ||
+		c.ProxySocket.Path != "/r/proxy.sock" || c.StateDir != "/s" || c.RunDir != "/r" || c.KubeletRootDir != "/k" || c.KubeletConfig != "/k/config.yaml" || c.PodsAPISocket.Path != "/k/pods.sock" ||
 		c.MemoryAvailableFrom != eviction.FromKernel || c.EvictionMinimumReclaim[eviction.MemoryAvailable].Quantity != 100<<20 ||
 		c.PressureTransition != 30*time.Second || c.ProtectStatic || c.ProtectedNamespaces == nil || len(c.ProtectedNamespaces) != 0 ||
 		c.ProtectedPodLabels["app"] != "db" || len(c.TrustedNamespaces) != 2 || c.HoldMaximum != 2*time.Hour || c.DecorateStatus {

@@ -68,6 +68,25 @@ func (r *reader) boolean(to *bool) {
 	}
 }
 
+// protectStatic reads true, false or the names of the static pods to protect.
+func (r *reader) protectStatic(c *Config) {
+	var names []string
+	if json.Unmarshal(r.raw, &c.ProtectStatic) == nil {
+		return
+	}
+	if json.Unmarshal(r.raw, &names) != nil {
+		r.fail("must be true, false or a list of names of static pods")
+		return
+	}
+	for _, n := range names {
+		if !dnsSubdomain.MatchString(n) {
+			r.fail(fmt.Sprintf("%q is not the name of a pod", n))
+			return
+		}
+	}
+	c.ProtectStatic, c.StaticNames = false, names
+}
+
 func (r *reader) integer(to *int64, low, high int64) bool {
 	var n int64
 	if err := json.Unmarshal(r.raw, &n); err != nil || n < low || n > high {
@@ -210,6 +229,9 @@ func scalar(raw json.RawMessage) (string, bool) {
 	}
 	return "", false
 }
+
+// dnsSubdomain is RFC 1123's, as names of pods are.
+var dnsSubdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
 // dnsLabel is RFC 1123's, as namespaces are.
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)

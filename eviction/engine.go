@@ -95,6 +95,11 @@ type Parts struct {
 	// Terminating says whether kubelet is known to be ending a pod, so that it
 	// runs the preStop hooks; nil: that is not known of any.
 	Terminating func(uid string) bool
+	// Gone says whether a pod is known to have ended for good; nil: that is not
+	// known of any, and goneAfter has to pass.
+	Gone func(uid string) bool
+	// FactSources are the sources of pod facts, best first; nil for none.
+	FactSources func() []SourceNow
 	// BetweenIntentAndKill is called by the killer thread; nil outside of tests
 	// that break off there.
 	BetweenIntentAndKill func()
@@ -136,6 +141,8 @@ type Engine struct {
 
 	hooks       Hooks
 	terminating func(uid string) bool
+	gone        func(uid string) bool
+	factSources func() []SourceNow
 	soft        softHalf
 
 	mu          sync.Mutex
@@ -185,7 +192,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 		unkillable: map[string]time.Time{},
 		absent:     map[string]time.Time{},
 		started:    p.Clock(),
-		hooks:      p.Hooks, terminating: p.Terminating, soft: newSoftHalf(),
+		hooks:      p.Hooks, terminating: p.Terminating, gone: p.Gone, factSources: p.FactSources, soft: newSoftHalf(),
 	}
 	e.configured = set
 	if p.LedgerProblem != nil {

@@ -25,6 +25,8 @@ type State struct {
 	// Unarmed: the threshold was met when it was loaded and has not been clear
 	// since; nothing is evicted.
 	Unarmed bool `json:"unarmed,omitempty"`
+	// ControlPlane are static pods because of which protectStatic is not followed.
+	ControlPlane []string `json:"controlPlane,omitempty"`
 	// PausedUntil is when a pause by hand ends; until then nothing is evicted.
 	PausedUntil time.Time `json:"pausedUntil,omitzero"`
 	// NotAdmitted are new pods that wait for the pressure to be over.
@@ -84,6 +86,9 @@ func (e *Engine) State() State {
 	e.mu.Unlock()
 	s.Wakeups = e.wakeups.states()
 	s.Unarmed = len(e.unarmed()) > 0
+	if plan := e.sampler.plan.Load(); plan != nil {
+		s.ControlPlane = plan.controlPlane
+	}
 	if until := e.PausedUntil(); !until.IsZero() {
 		s.PausedUntil = until.UTC()
 	}

@@ -19,7 +19,7 @@ func (e *Engine) releaseDue() {
 	records := e.holds.Records()
 	absent := e.trackAbsence(now, records)
 	in := ReleaseInput{
-		Now: now, Records: records, AbsentSince: absent,
+		Now: now, Records: records, AbsentSince: absent, Ended: e.ended(records),
 		Rooms:      e.room(now),
 		Transition: e.settings().Transition, HoldMaximum: e.settings().HoldMaximum,
 		Known: e.fresh(now),
@@ -47,6 +47,20 @@ func (e *Engine) releaseDue() {
 			e.forget(r.UID)
 		}
 	}
+}
+
+// ended finds the pods of records that Kubernetes has ended or is ending.
+func (e *Engine) ended(records []holds.Record) map[string]string {
+	out := map[string]string{}
+	for _, r := range records {
+		switch {
+		case e.gone != nil && e.gone(r.UID):
+			out[r.UID] = ReleasedPodGone
+		case e.terminating != nil && e.terminating(r.UID):
+			out[r.UID] = ReleasedPodDeleted
+		}
+	}
+	return out
 }
 
 // fresh says whether the last sample is recent enough to conclude anything.

@@ -63,6 +63,9 @@ const (
 	SourcePlan      = "plan"          // what the fast half decides on
 	SourceLedger    = "ledger"        // copies of the holds
 	SourceKubelet   = "kubeletConfig" // kubelet's own threshold
+	SourcePodsAPI   = "podsAPI"       // kubelet's Pods API
+	SourceAPI       = "api"           // a watch of the API server
+	SourceAllocated = "allocation"    // kubelet's file of allocated resources
 )
 
 // SourceNow is something the engine relies on, with its age.
@@ -73,6 +76,10 @@ type SourceNow struct {
 	// At is when it last succeeded; zero for never.
 	At  time.Time     `json:"at,omitzero"`
 	Age time.Duration `json:"age"` // ns since At
+	// Absent: this node does not have it, and others take its place.
+	Absent bool `json:"absent,omitempty"`
+	// Error is why it is not OK, where that is known.
+	Error string `json:"error,omitempty"`
 }
 
 // sources lists what there is to rely on here.
@@ -102,7 +109,21 @@ func (e *Engine) sources(s *State) []SourceNow {
 	if set := e.settings(); set.KubeletConfigured {
 		add(SourceKubelet, set.KubeletReadAt, true)
 	}
+	if e.factSources != nil {
+		for _, x := range e.factSources() {
+			if !x.At.IsZero() {
+				x.Age = max(0, now.Sub(x.At))
+			}
+			out = append(out, x)
+		}
+	}
 	return out
+}
+
+// factsExpected says whether somebody tells the pods' priorities, or is about
+// to.
+func (e *Engine) factsExpected() bool {
+	return e.factSources != nil && slices.ContainsFunc(e.factSources(), func(x SourceNow) bool { return !x.Absent })
 }
 
 // signals lists the signals that are watched.

@@ -34,8 +34,10 @@ type PlanPod struct {
 	inventory.Ref
 	Candidate Candidate // Usage, Gain and Known are filled in at decision time
 	Request   inventory.Value[int64]
-	Priority  inventory.Value[int32]
-	QoS       inventory.Value[string]
+	// StorageRequest is the ephemeral-storage request.
+	StorageRequest inventory.Value[int64]
+	Priority       inventory.Value[int32]
+	QoS            inventory.Value[string]
 	// InactiveFile was read when the plan was built: page cache the kernel
 	// takes back without a kill.
 	InactiveFile uint64
@@ -47,6 +49,10 @@ type PlanPod struct {
 	// Evicting is the decision of a soft eviction that has begun to stop the pod,
 	// 0 for none. Its hold is written already.
 	Evicting uint64
+	// Ending: it is being deleted and will soon have given back what it has.
+	Ending bool
+	// Static: kubelet's own eviction never takes it, whatever we do.
+	Static bool
 	// Barred says why the pod cannot be a victim now; empty when it can.
 	Barred string
 	// NoDirect says why its cgroup is not killed directly, so that the victim
@@ -117,8 +123,10 @@ type Plan struct {
 	BuiltAt    time.Time
 	Pods       []PlanPod
 	barred     []bool
-	pods       *podsView // nil: there is no allocatableMemory.available
-	decision   *Decision // nil once it was used; touched by the sampler only
+	// controlPlane: see planner.
+	controlPlane []string
+	pods         *podsView // nil: there is no allocatableMemory.available
+	decision     *Decision // nil once it was used; touched by the sampler only
 	// spare is for the second kill of an emergency, which must not wait for the
 	// slow half: that may get no CPU just then.
 	spare *Decision

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -51,6 +53,11 @@ type planner struct {
 	builds   uint64
 	problems map[string]string // by UID: said once
 	pods     podsReader
+	// controlPlane are the static pods of the control plane that protect leaves
+	// unprotected. They are remembered: one that is just being restarted must not
+	// make the others victims.
+	controlPlane []string
+	lookedFor    Protection // what controlPlane was found for
 }
 
 type openPod struct {
@@ -95,6 +102,8 @@ type planInput struct {
 	told bool
 	// allocatable: allocatableMemory.available is watched.
 	allocatable bool
+	// expected: there is a source of pod facts (doubts).
+	expected bool
 	// alarm: keep the cached memory.stat numbers; reading them contends with
 	// the reclaiming kernel.
 	alarm bool
@@ -108,6 +117,7 @@ func (pl *planner) build(in planInput) *Plan {
 	if in.allocatable && pl.pods.open != nil {
 		view = pl.pods.view(in.now, in.alarm)
 	}
+	pl.lookForControlPlane(in.snapshot.Pods)
 	for _, p := range in.snapshot.Pods {
 		_, ready := p.Ready()
 		running := p.RunningContainers()
@@ -127,9 +137,32 @@ func (pl *planner) build(in planInput) *Plan {
 	}
 	pl.builds++
 	plan := newPlan(pl.builds, in.now, pods)
-	plan.pods = view
+	plan.pods, plan.controlPlane = view, pl.controlPlane
 	return plan
 }
+
+// lookForControlPlane finds the static pods because of which no static pod is a
+// victim although protectStatic would let them be.
+func (pl *planner) lookForControlPlane(pods []*inventory.Pod) {
+	p := &pl.protect
+	if pl.lookedFor.Static != p.Static || !slices.Equal(pl.lookedFor.StaticNames, p.StaticNames) {
+		pl.controlPlane, pl.lookedFor = nil, *p
+	}
+	found := slices.Clone(pl.controlPlane)
+	for _, name := range p.unprotectedControlPlane(pods) {
+		if !slices.Contains(found, name) {
+			found = append(found, name)
+		}
+	}
+	if len(found) > len(pl.controlPlane) {
+		slices.Sort(found)
+		pl.controlPlane = found
+		pl.log.WithField("pods", strings.Join(found, ", ")).Error(ControlPlaneText + "; name them in protectStatic")
+	}
+}
+
+// ControlPlaneText says why protectStatic is not followed.
+const ControlPlaneText = "protectStatic leaves static pods of the control plane unprotected: no static pod is a victim"
 
 // pod prepares one pod.
 func (pl *planner) pod(p *inventory.Pod, running []inventory.Container, in planInput) PlanPod {
@@ -137,7 +170,7 @@ func (pl *planner) pod(p *inventory.Pod, running []inventory.Container, in planI
 	out := PlanPod{
 		Ref: p.Ref, QoS: p.QoS, Priority: p.Priority, Request: p.Request,
 		InactiveFile: o.inactive, VolumeBytes: o.volumeBytes(), VolumesFreed: in.told, unmeasured: !o.measured,
-		Evicting:   in.evicting[p.UID],
+		Evicting: in.evicting[p.UID], Ending: endsSoon(p.Facts().EndsBy, in.now), StorageRequest: p.StorageRequest, Static: p.Static(),
 		CgroupPath: o.path, CgroupInode: o.inode,
 		freezes: pl.cgroups.Freezes(),
 		repeat:  in.repeats[p.UID],
@@ -165,6 +198,19 @@ func (pl *planner) pod(p *inventory.Pod, running []inventory.Container, in planI
 	return out
 }
 
+const (
+	// endingWait is the longest that a pod that is being deleted is waited for,
+	// endingLate how long after its grace.
+	endingWait = 30 * time.Second
+	endingLate = 10 * time.Second
+)
+
+// endsSoon says whether a pod whose deletion ends by then gives back soon what it
+// has: one with hours of grace, or one that hangs, is not waited for.
+func endsSoon(by, now time.Time) bool {
+	return !by.IsZero() && by.Sub(now) <= endingWait && now.Sub(by) <= endingLate
+}
+
 // noDirect says why this pod's cgroup must not be killed directly (design §9).
 func (pl *planner) noDirect(p *inventory.Pod, o *openPod) string {
 	switch {
@@ -184,7 +230,7 @@ func (pl *planner) bar(p *inventory.Pod, o *openPod, in planInput) string {
 	if why := in.held[p.UID]; why != "" && in.evicting[p.UID] == 0 {
 		return why
 	}
-	if why := pl.protect.bars(p); why != "" {
+	if why := pl.protect.bars(p, doubts{controlPlane: pl.controlPlane, expected: in.expected}); why != "" {
 		return why
 	}
 	if len(o.foreign) > 0 {

@@ -40,7 +40,7 @@ func TestProtection(t *testing.T) {
 		{"trusted without a label", all, pod("trusted", 0, nil, nil), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.protect.bars(tt.pod); got != tt.want {
+			if got := tt.protect.bars(tt.pod, doubts{}); got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})

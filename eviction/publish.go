@@ -47,6 +47,7 @@ func (e *Engine) publishPlan() {
 		// Nothing is judged by an inventory that was never read (bugs.md B89).
 		in.snapshot = &inventory.Snapshot{}
 	}
+	in.expected = e.factsExpected()
 	in.told, in.allocatable = e.settings().Told, e.settings().watches(AllocatableMemoryAvailable)
 	e.planner.protect = e.settings().Protection
 	e.sampler.plan.Store(e.planner.build(in))

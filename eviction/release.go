@@ -11,6 +11,7 @@ import (
 const (
 	ReleasedPressureOver = "pressure-over"
 	ReleasedPodGone      = "pod-gone"
+	ReleasedPodDeleted   = "pod-deleted" // it is being deleted: kubelet does not start it again
 	ReleasedByHand       = "by-hand"
 	ReleasedMaximum      = "maximum"
 	ReleasedKillFailed   = "kill-failed"
@@ -21,7 +22,7 @@ const (
 // ReleaseReasons returns why a hold may end.
 func ReleaseReasons() []string {
 	return []string{
-		ReleasedPressureOver, ReleasedPodGone, ReleasedByHand, ReleasedMaximum, ReleasedKillFailed, ReleasedBreachGone, ReleasedObserve,
+		ReleasedPressureOver, ReleasedPodGone, ReleasedPodDeleted, ReleasedByHand, ReleasedMaximum, ReleasedKillFailed, ReleasedBreachGone, ReleasedObserve,
 	}
 }
 
@@ -70,6 +71,9 @@ type ReleaseInput struct {
 	// AbsentSince tells since when a pod has had no sandbox and not asked for
 	// one; a pod not in it is there.
 	AbsentSince map[string]time.Time
+	// Ended are the pods that Kubernetes is known to have ended or to be ending:
+	// why their holds go.
+	Ended map[string]string
 }
 
 // Room is what a signal has available and what of it has to stay free: the
@@ -91,7 +95,9 @@ func Releases(in ReleaseInput) []Release {
 	paced := false
 	for _, r := range records {
 		absent, isAbsent := in.AbsentSince[r.UID]
-		switch {
+		switch ended := in.Ended[r.UID]; {
+		case ended != "":
+			out = append(out, Release{r, ended})
 		case isAbsent && in.Now.Sub(absent) >= goneAfter:
 			out = append(out, Release{r, ReleasedPodGone})
 		case in.Now.Sub(r.Decided) >= in.HoldMaximum:

@@ -51,22 +51,29 @@ type MemoryReport struct {
 // CandidateReport is one pod as ranking saw it.
 type CandidateReport struct {
 	inventory.Ref
-	Rank       int                     `json:"rank"`
-	QoS        inventory.Value[string] `json:"qos"`
-	Priority   inventory.Value[int32]  `json:"priority"`
-	Request    inventory.Value[int64]  `json:"request"`
-	Usage      uint64                  `json:"usage"`
-	UsageKnown bool                    `json:"usageKnown"`
-	Gain       uint64                  `json:"gain"`
+	Rank int `json:"rank"`
+	// KubeletRank is the place in kubelet's own order by the same numbers; 0:
+	// kubelet's eviction never takes it.
+	KubeletRank int                     `json:"kubeletRank"`
+	QoS         inventory.Value[string] `json:"qos"`
+	Priority    inventory.Value[int32]  `json:"priority"`
+	Request     inventory.Value[int64]  `json:"request"`
+	// StorageRequest is the ephemeral-storage request.
+	StorageRequest inventory.Value[int64] `json:"storageRequest"`
+	Usage          uint64                 `json:"usage"`
+	UsageKnown     bool                   `json:"usageKnown"`
+	Gain           uint64                 `json:"gain"`
 	// InactiveFile and MemoryVolumes are what was taken off: page cache from
 	// the usage, files in memory emptyDirs from the gain.
 	InactiveFile  uint64 `json:"inactiveFile,omitempty"`
 	MemoryVolumes uint64 `json:"memoryVolumes,omitempty"`
 
-	OverRequest bool   `json:"overRequest"`
-	Barred      string `json:"barred,omitempty"`
-	NoDirect    string `json:"noDirectKill,omitempty"`
-	Cgroup      string `json:"cgroup,omitempty"`
+	OverRequest bool `json:"overRequest"`
+	// Ending: it is being deleted and will soon have given back what it has.
+	Ending   bool   `json:"ending,omitempty"`
+	Barred   string `json:"barred,omitempty"`
+	NoDirect string `json:"noDirectKill,omitempty"`
+	Cgroup   string `json:"cgroup,omitempty"`
 }
 
 // KillReport says how a kill went.
@@ -107,11 +114,12 @@ func candidateReports(pods []PlanPod, cands []Candidate, o RankOptions) []Candid
 		}
 		return cmp.Or(compareMemory(&cands[a], &cands[b], o))
 	})
+	kubelet := kubeletRanks(pods, cands)
 	out := make([]CandidateReport, 0, len(pods))
 	for rank, i := range order {
 		p, c := &pods[i], &cands[i]
 		out = append(out, CandidateReport{
-			Ref: p.Ref, Rank: rank + 1, QoS: p.QoS, Priority: p.Priority, Request: p.Request,
+			Ref: p.Ref, Rank: rank + 1, KubeletRank: kubelet[i], Ending: p.Ending, StorageRequest: p.StorageRequest, QoS: p.QoS, Priority: p.Priority, Request: p.Request,
 			Usage: c.Usage, UsageKnown: c.Known, Gain: c.Gain, InactiveFile: p.InactiveFile, MemoryVolumes: p.VolumeBytes, OverRequest: c.OverRequest(),
 			Barred: p.Barred, NoDirect: p.NoDirect, Cgroup: p.CgroupPath,
 		})

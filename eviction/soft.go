@@ -73,7 +73,7 @@ func (e *Engine) softWaits(set *Settings, w *softWatch, now time.Time) string {
 		e.syncer.MarkDirty()
 		return "the runtime's lists are too old and are being read anew"
 	}
-	s := &e.soft
+	s, ending := &e.soft, e.ending()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -88,13 +88,35 @@ func (e *Engine) softWaits(set *Settings, w *softWatch, now time.Time) string {
 	for _, ev := range s.running {
 		coming += ev.d.Candidates[ev.d.Victim].Gain
 	}
+	for uid, gain := range ending {
+		if s.running[uid] == nil {
+			coming += gain
+		}
+	}
 	if coming > 0 && w.last.Available+coming >= w.key.Amount+w.key.MinReclaim {
-		return "what the pods being evicted will give back is enough"
+		return "what the pods being evicted or deleted will give back is enough"
 	}
 	return ""
 }
 
 const unarmedText = "it was met already when it was loaded; it is acted on once it was clear, or after `cri-evictd arm`"
+
+// ending measures what the pods that are being deleted will give back, by UID.
+func (e *Engine) ending() map[string]uint64 {
+	plan := e.sampler.plan.Load()
+	if plan == nil {
+		return nil
+	}
+	out := map[string]uint64{}
+	for i := range plan.Pods {
+		if p := &plan.Pods[i]; p.Ending {
+			var c Candidate
+			p.measure(&c)
+			out[p.UID] = c.Gain
+		}
+	}
+	return out
+}
 
 // chooseSoft measures every pod and takes the first by rank; nil and the reason
 // when there is none. Only pods over their request can be victims: above the
@@ -108,7 +130,7 @@ func (e *Engine) chooseSoft(set *Settings, w *softWatch, now time.Time) (*Decisi
 	barred := make([]bool, len(plan.Pods))
 	for i := range plan.Pods {
 		plan.Pods[i].measure(&cands[i])
-		barred[i] = plan.Pods[i].Barred != "" || plan.Pods[i].Evicting != 0
+		barred[i] = plan.Pods[i].Barred != "" || plan.Pods[i].Evicting != 0 || plan.Pods[i].Ending
 		cands[i].Out = w.key.Signal == AllocatableMemoryAvailable && !plan.Pods[i].inPods
 	}
 	rules := *set.rulesOf(w.key.Signal)

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -26,13 +27,15 @@ type PodFacts struct {
 	StorageRequest Value[int64]
 	QoS            Value[string]
 	// Spec is the source that knows the pod's spec and with it all that follows;
-	// empty when only its requests are known.
+	// empty when only its requests are known. Ref is how that source names it.
 	Spec   Source
+	Ref    Ref
 	Static bool
 	// Labels are the pod's labels now; nil when they were not kept.
 	Labels map[string]string
-	// Ending: the pod is being deleted, so kubelet is stopping it or will.
-	Ending bool
+	// EndsBy is set when the pod is being deleted: kubelet is stopping it, or
+	// will, and its grace is over then.
+	EndsBy time.Time
 	// Finished: kubelet never starts it again.
 	Finished  bool
 	Tolerates Tolerations

@@ -222,6 +222,27 @@ func TestFactsAreBest(t *testing.T) {
 	}
 }
 
+type claimedFacts struct{ name string }
+
+func (f claimedFacts) Pod(uid string) (PodFacts, bool) {
+	return PodFacts{
+		Spec: FromAPI, Ref: Ref{Namespace: "default", Name: f.name, UID: uid}, Static: true,
+		Priority: Value[int32]{Value: SystemCriticalPriority, Source: FromAPI, Exact: true},
+	}, true
+}
+
+// Facts under another pod's name are not this pod's.
+func TestFactsOfAnotherNameDoNotCount(t *testing.T) {
+	mine := storeWith(Options{Facts: claimedFacts{"p-" + dashedUID}}, podOf(bestEffortParent, "default", nil))
+	theirs := storeWith(Options{Facts: claimedFacts{"other"}}, podOf(bestEffortParent, "default", nil))
+	if mine.Priority.Source != FromAPI || !mine.Static() {
+		t.Errorf("under its own name %q: %+v", mine.Name, mine.Priority)
+	}
+	if theirs.Priority.Source != FromDefault || theirs.Static() {
+		t.Errorf("under another: %+v, static %t", theirs.Priority, theirs.Static())
+	}
+}
+
 // A reload changes which namespaces' annotations count, at once.
 func TestTrustIsReplaced(t *testing.T) {
 	s := NewStore(Options{MemTotal: 1 << 30, TrustedNamespaces: []string{"default"}})

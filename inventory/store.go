@@ -220,7 +220,12 @@ func (s *Store) complete(p *Pod, parents map[string]map[string]bool) {
 	p.LastWanted = s.wanted[p.UID]
 	p.Cgroup, p.OwnCgroup = s.cgroupOf(p, parents)
 	if s.opt.Facts != nil {
-		p.facts, _ = s.opt.Facts.Pod(p.UID)
+		f, _ := s.opt.Facts.Pod(p.UID)
+		// Another name for the same UID is somebody's claim about somebody else's
+		// pod, such as a mirror of what is not static.
+		if f.Spec == "" || f.Ref == p.Ref {
+			p.facts = f
+		}
 	}
 	if l := p.facts.Labels; l != nil {
 		p.Labels = l

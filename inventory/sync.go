@@ -90,6 +90,12 @@ func NewSyncer(store *Store, runtime Runtime, tree Tree, clock func() time.Time,
 // MarkDirty asks for a new list soon.
 func (s *Syncer) MarkDirty() { signal(s.dirty) }
 
+// FactsChanged has the store take what its source of facts says now.
+func (s *Syncer) FactsChanged() {
+	s.store.FactsChanged()
+	signal(s.changed)
+}
+
 // Changed is signalled after the store took something new.
 func (s *Syncer) Changed() <-chan struct{} { return s.changed }
 

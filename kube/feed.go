@@ -19,7 +19,7 @@ type Feed struct {
 	source inventory.Source
 
 	// guarded by store.mu
-	pods    map[string]entry // by UID
+	pods    map[string]entry // by key
 	deleted map[string]time.Time
 	state   FeedState
 	failing time.Time // since when it fails; zero while it does not
@@ -54,19 +54,19 @@ func (f *Feed) Replace(records []Record, asked time.Time) {
 	f.store.change(func(now time.Time) bool {
 		pods := make(map[string]entry, len(records))
 		for _, r := range records {
-			if f.deleted[r.UID].After(asked) {
+			if f.deleted[r.Key()].After(asked) {
 				continue
 			}
-			pods[r.UID] = entry{Record: r}
+			pods[r.Key()] = entry{Record: r}
 		}
-		for uid, old := range f.pods {
+		for key, old := range f.pods {
 			if old.told.After(asked) {
-				pods[uid] = old
+				pods[key] = old
 			}
 		}
 		changed := len(pods) != len(f.pods)
-		for uid, p := range pods {
-			old, known := f.pods[uid]
+		for key, p := range pods {
+			old, known := f.pods[key]
 			changed = changed || !known || !same(&old.Record, &p.Record)
 		}
 		if f.source == inventory.FromPodsAPI {
@@ -80,22 +80,22 @@ func (f *Feed) Replace(records []Record, asked time.Time) {
 // Put takes one pod that is new or changed.
 func (f *Feed) Put(r Record) {
 	f.store.change(func(now time.Time) bool {
-		old, known := f.pods[r.UID]
-		f.pods[r.UID] = entry{Record: r, told: now}
-		delete(f.deleted, r.UID)
+		old, known := f.pods[r.Key()]
+		f.pods[r.Key()] = entry{Record: r, told: now}
+		delete(f.deleted, r.Key())
 		delete(f.store.gone, r.UID)
 		changed := f.current(now)
 		return changed || !known || !same(&old.Record, &r)
 	})
 }
 
-// Delete takes note that the source dropped the pod.
-func (f *Feed) Delete(uid string) {
+// Delete takes note that the source dropped the pod with this Record.Key.
+func (f *Feed) Delete(key string) {
 	f.store.change(func(now time.Time) bool {
-		_, known := f.pods[uid]
-		delete(f.pods, uid)
+		_, known := f.pods[key]
+		delete(f.pods, key)
 		if len(f.deleted) < remembered {
-			f.deleted[uid] = now
+			f.deleted[key] = now
 		}
 		return f.current(now) || known
 	})
@@ -137,15 +137,4 @@ func (f *Feed) State() FeedState {
 	s := f.state
 	s.Pods = len(f.pods)
 	return s
-}
-
-// UIDs returns those of all pods the source knows.
-func (f *Feed) UIDs() []string {
-	f.store.mu.RLock()
-	defer f.store.mu.RUnlock()
-	out := make([]string, 0, len(f.pods))
-	for uid := range f.pods {
-		out = append(out, uid)
-	}
-	return out
 }

@@ -46,12 +46,16 @@ type Record struct {
 	EphemeralStorage int64
 	Exact            bool
 
-	// Static: kubelet's own pod (from a file or URL) or the mirror of one.
+	// Static: a pod from a file or URL. Only the Pods API's word counts: kubelet
+	// writes the annotation anew there, while at the API server a tenant can
+	// write it, as he can make mirrors of pods that are none.
 	Static bool
+	// Mirror: the API server's picture of a static pod.
 	Mirror bool
 	// Phase is kubelet's own from the Pods API.
 	Phase v1.PodPhase
-	// Deleting is when the pod was asked to be deleted by; zero when it was not.
+	// Deleting is when the grace of its deletion is over (deletionTimestamp);
+	// zero when it is not being deleted.
 	Deleting time.Time
 	// Grace is terminationGracePeriodSeconds, nil when it is not written.
 	Grace *time.Duration
@@ -83,7 +87,7 @@ func NewRecord(pod *v1.Pod, source inventory.Source, keepLabels bool) Record {
 	mirrorOf, mirror := pod.Annotations[configMirrorAnnotation]
 	from, told := pod.Annotations[configSourceAnnotation]
 	r.Mirror = mirror
-	r.Static = mirror || told && from != apiSource
+	r.Static = source == inventory.FromPodsAPI && told && from != apiSource
 	if mirror {
 		// The annotation of a mirror is the UID of its static pod, which is what
 		// runs (Kubernetes 1.37, pkg/kubelet/pod/mirror_client.go). Deleting a
@@ -107,6 +111,17 @@ func NewRecord(pod *v1.Pod, source inventory.Source, keepLabels bool) Record {
 	}
 	return r
 }
+
+// Key is what the record is kept under in a Feed. A mirror never takes the place
+// of a pod that has its UID.
+func (r *Record) Key() string {
+	if r.Mirror {
+		return mirrorKey(r.UID)
+	}
+	return r.UID
+}
+
+func mirrorKey(uid string) string { return "mirror of " + uid }
 
 func hasPreStop(c v1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PreStop != nil }
 

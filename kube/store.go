@@ -122,6 +122,9 @@ func (s *Store) best(uid string) (entry, bool) {
 	found := false
 	for _, f := range s.feeds {
 		e, ok := f.pods[uid]
+		if !ok {
+			e, ok = f.pods[mirrorKey(uid)]
+		}
 		switch {
 		case !ok:
 		case f.failing.IsZero() || now.Sub(f.failing) < staleAfter:
@@ -154,8 +157,8 @@ func (s *Store) Pod(uid string) (inventory.PodFacts, bool) {
 	}
 	r := &e.Record
 	facts = inventory.PodFacts{
-		Spec: r.Source, Static: r.Static, Labels: r.Labels, Tolerates: r.Tolerates,
-		Ending: s.ending(uid), Finished: r.Finished(),
+		Ref: r.Ref, Spec: r.Source, Static: r.Static, Labels: r.Labels, Tolerates: r.Tolerates,
+		EndsBy: s.endsBy(uid), Finished: r.Finished(),
 		// kubelet takes a pod without a priority for 0
 		// (component-helpers/scheduling/corev1.PodPriority).
 		Priority:       inventory.Value[int32]{Value: r.Priority, Source: r.Source, Exact: true},
@@ -177,14 +180,18 @@ func (s *Store) Pod(uid string) (inventory.PodFacts, bool) {
 func (s *Store) Ending(uid string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.ending(uid)
+	return !s.endsBy(uid).IsZero()
 }
 
-func (s *Store) ending(uid string) bool {
-	return slices.ContainsFunc(s.feeds, func(f *Feed) bool {
-		e, ok := f.pods[uid]
-		return ok && !e.Deleting.IsZero()
-	})
+// endsBy is the earliest end that any source tells; mu is held.
+func (s *Store) endsBy(uid string) time.Time {
+	var by time.Time
+	for _, f := range s.feeds {
+		if e, ok := f.pods[uid]; ok && !e.Deleting.IsZero() && (by.IsZero() || e.Deleting.Before(by)) {
+			by = e.Deleting
+		}
+	}
+	return by
 }
 
 // Gone says whether the pod has ended for good: the Pods API said DELETED, and a

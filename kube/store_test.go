@@ -201,12 +201,15 @@ func TestRecordOfMirrorDeletionAndLabels(t *testing.T) {
 	mirror := api.Record(change(func(p *v1.Pod) {
 		p.Annotations = map[string]string{configMirrorAnnotation: "hash", configSourceAnnotation: "file"}
 	}))
-	if mirror.UID != "hash" || !mirror.Static || !mirror.Deleting.IsZero() {
+	if mirror.UID != "hash" || mirror.Static || !mirror.Deleting.IsZero() {
 		t.Errorf("mirror: %+v; deleting a mirror does not end its pod, whose UID is the hash", mirror)
 	}
-	file := api.Record(change(func(p *v1.Pod) { p.Annotations = map[string]string{configSourceAnnotation: "file"} }))
-	if file.UID != "u" || !file.Static {
-		t.Errorf("static: %+v", file)
+	fromFile := change(func(p *v1.Pod) { p.Annotations = map[string]string{configSourceAnnotation: "file"} })
+	if r := api.Record(fromFile); r.UID != "u" || r.Static {
+		t.Errorf("static by a tenant's own word: %+v", r)
+	}
+	if r := s.Feed(inventory.FromPodsAPI).Record(fromFile); !r.Static {
+		t.Errorf("static by kubelet's word: %+v", r)
 	}
 	plain := api.Record(change(func(p *v1.Pod) { p.Annotations = map[string]string{configSourceAnnotation: "api"} }))
 	if plain.Static || !plain.Deleting.Equal(c.now) || plain.Labels != nil {
@@ -218,8 +221,31 @@ func TestRecordOfMirrorDeletionAndLabels(t *testing.T) {
 	kubelet := s.Feed(inventory.FromPodsAPI)
 	kubelet.Put(kubelet.Record(named("u", 5)))
 	api.Put(plain)
-	if f, _ := s.Pod("u"); !f.Ending || f.Spec != inventory.FromPodsAPI {
+	if f, _ := s.Pod("u"); !f.EndsBy.Equal(c.now) || f.Spec != inventory.FromPodsAPI {
 		t.Errorf("%+v: one source that says it is being deleted is enough", f)
+	}
+}
+
+// A mirror says nothing about a pod that is there by itself, whatever UID its
+// annotation names.
+func TestMirrorTakesNobodysPlace(t *testing.T) {
+	c := newClock()
+	s := c.stores()
+	api := s.Feed(inventory.FromAPI)
+	mirror := api.Record(with(named("m", 9), func(p *v1.Pod) { p.Annotations = map[string]string{configMirrorAnnotation: "a"} }))
+	api.Replace([]Record{api.Record(named("a", 1)), mirror}, c.before())
+	api.Put(mirror)
+	if got := told(s, "a"); got != "1 api" {
+		t.Errorf("a: %s", got)
+	}
+	api.Delete(mirror.Key())
+	if got := told(s, "a"); got != "1 api" {
+		t.Errorf("a without the mirror: %s", got)
+	}
+	api.Put(mirror)
+	api.Delete("a")
+	if f, _ := s.Pod("a"); f.Priority.Value != 9 || f.Ref.Name != "m" {
+		t.Errorf("of a static pod the mirror tells: %+v", f)
 	}
 }
 

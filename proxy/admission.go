@@ -39,7 +39,21 @@ type Admission struct {
 	BestEffort func(cgroupParent string) bool
 	// Protected says that a pod is never refused.
 	Protected func(namespace string, labels map[string]string) bool
+	// Facts tells what is known of a pod beyond its request, before it is
+	// refused; nil: nothing is. What it does not know is zero.
+	Facts func(ctx context.Context, uid string) PodFacts
 }
+
+// PodFacts are what Kubernetes says of a new pod.
+type PodFacts struct {
+	// Critical: kubelet admits it whatever the pressure.
+	Critical bool
+	// The node's taints under pressure that it tolerates.
+	ToleratesMemory, ToleratesDisk, ToleratesPID bool
+}
+
+// factsPatience bounds the question for a pod's facts.
+const factsPatience = time.Second
 
 // listPatience bounds the one question to the runtime. A pod is not kept waiting
 // for an answer that may only refuse it.
@@ -89,22 +103,23 @@ func (a *admission) knows(uid string) bool {
 
 // pressure returns the condition under which this pod would be refused if it
 // were new, empty for none. Memory refuses only pods that asked for nothing:
-// the others were promised theirs. What a pod tolerates is not known here.
-func (a *admission) pressure(e *Event) string {
+// the others were promised theirs. A pod that tolerates the condition's taint is
+// not refused under it.
+func (a *admission) pressure(e *Event, known PodFacts) string {
 	c := a.ask.Conditions()
 	if !c.Any() || e.Attempt != 0 || e.Pod == nil {
 		return ""
 	}
 	// Static pods, as in kubelet: they are what the node itself runs on.
-	if e.ConfigSource != "" && e.ConfigSource != "api" || a.ask.Protected(e.Pod.Namespace, e.Labels) {
+	if known.Critical || e.ConfigSource != "" && e.ConfigSource != "api" || a.ask.Protected(e.Pod.Namespace, e.Labels) {
 		return ""
 	}
 	switch {
-	case c.Memory && a.ask.BestEffort(e.CgroupParent):
+	case c.Memory && !known.ToleratesMemory && a.ask.BestEffort(e.CgroupParent):
 		return MemoryPressure
-	case c.Disk:
+	case c.Disk && !known.ToleratesDisk:
 		return DiskPressure
-	case c.PID:
+	case c.PID && !known.ToleratesPID:
 		return PIDPressure
 	}
 	return ""
@@ -117,10 +132,19 @@ func (t *tap) admit(ctx context.Context) error {
 	if a.ask == nil || t.kind != runPodSandbox {
 		return nil
 	}
-	condition := a.pressure(&t.event)
+	condition := a.pressure(&t.event, PodFacts{})
 	if condition == "" || a.knows(t.uid) || t.hadHold() || !t.isNew(ctx) {
 		a.let(t.uid)
 		return nil
+	}
+	if a.ask.Facts != nil {
+		askCtx, cancel := context.WithTimeout(ctx, factsPatience)
+		condition = a.pressure(&t.event, a.ask.Facts(askCtx, t.uid))
+		cancel()
+		if condition == "" {
+			a.let(t.uid)
+			return nil
+		}
 	}
 	a.count(condition)
 	t.event.Condition = condition

@@ -77,12 +77,14 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 	open = append(open, client.Close)
 
 	cgroups := eviction.RealCgroups{FS: m.fs, KubeletRoot: cfg.KubeletRootDir}
-	store := inventory.NewStore(inventory.Options{MemTotal: m.info.MemTotal, TrustedNamespaces: cfg.TrustedNamespaces})
+	facts := newPodFacts(cfg, log)
+	store := inventory.NewStore(inventory.Options{MemTotal: m.info.MemTotal, TrustedNamespaces: cfg.TrustedNamespaces, Facts: facts.store})
 	syncer := inventory.NewSyncer(store, inventory.CRIRuntime{Lister: client}, cgroups, time.Now, log)
 	parts := eviction.Parts{
 		Store: store, Syncer: syncer, Holds: writer, Runtime: client, Cgroups: cgroups, Thaw: m.fs.ThawPath,
 		Meminfo: m.meminfo, MinFree: m.minFree, BootID: m.bootID, Clock: time.Now, Log: log,
 		OpenPods: cgroups.OpenPods, TopLevel: cgroups.TopLevel,
+		Terminating: facts.store.Ending, Gone: facts.store.Gone, FactSources: facts.sources,
 		Hooks: client, Wakeups: eviction.RealKernelEvents{FS: m.fs}, BetweenIntentAndKill: a.between,
 	}
 	if m.vmstat != nil {
@@ -110,6 +112,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		if err := engine.Reload(r.set); err != nil {
 			return err
 		}
+		facts.trust(cfg.TrustedNamespaces)
 		podsLimit.Store(r.podsLimit)
 		r.announce(log, m)
 		return nil
@@ -123,7 +126,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		Address: cfg.MetricsBindAddress, Version: version(), Engine: engine, Proxy: asked, Clock: time.Now, Log: log,
 	})
 	server := admin.NewServer(admin.Options{
-		Version: version(), PID: os.Getpid(), Engine: engine, Proxy: asked, Metrics: metrics.Status, Config: lv.status, Clock: time.Now, Log: log,
+		Version: version(), PID: os.Getpid(), Engine: engine, Proxy: asked, Metrics: metrics.Status, Config: lv.status, PodFacts: facts.pod, Clock: time.Now, Log: log,
 	})
 	sock, err := unixsock.Listen(cfg.AdminSocket.Path, unixsock.Owner{}, log)
 	if err != nil {
@@ -144,6 +147,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		})
 	})
 	wg.Go(func() { metrics.Run(rest) })
+	facts.run(rest, &wg, syncer)
 	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, syncer, engine.NotAdmitted, log) })
 	wg.Go(func() {
 		for range client.Ready(rest) {

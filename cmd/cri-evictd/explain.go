@@ -86,20 +86,44 @@ func printCandidates(out io.Writer, cs []eviction.CandidateReport) {
 		return
 	}
 	table(out, func(w io.Writer) {
-		fmt.Fprintln(w, "RANK\tPOD\tQOS\tPRIORITY\tREQUEST\tUSAGE\tOVER\tNOTE")
+		fmt.Fprintln(w, "RANK\tKUBELET\tPOD\tQOS\tPRIORITY\tREQUEST\tSTORAGE\tUSAGE\tOVER\tNOTE")
 		for _, c := range cs {
 			note := c.Barred
 			if note == "" && c.NoDirect != "" {
 				note = "stopped through CRI only: " + c.NoDirect
 			}
-			qos := c.QoS.Value
-			if qos == "" {
-				qos = "unknown"
+			if c.Ending {
+				note = strings.TrimPrefix(note+"; being deleted", "; ")
 			}
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Rank, c.Ref, qos, sourced(c.Priority, fmt.Sprint(c.Priority.Value)),
-				requestText(c.Request), usageText(&c), yes(c.OverRequest), note)
+			qos := "unknown"
+			if c.QoS.Value != "" {
+				qos = sourced(c.QoS, c.QoS.Value)
+			}
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Rank, kubeletRank(&c), c.Ref, qos, sourced(c.Priority, fmt.Sprint(c.Priority.Value)),
+				requestText(c.Request), requestText(c.StorageRequest), measuredText(&c), yes(c.OverRequest), note)
 		}
 	})
+	fmt.Fprintln(out, legend)
+}
+
+const legend = `RANK: who goes first, those that cannot be taken last. KUBELET: the place in kubelet's own order by the same numbers.
+In brackets is where a number comes from; ~ marks an estimate, and default is what counts as long as nobody has told it.`
+
+// kubeletRank is the pod's place in kubelet's own order.
+func kubeletRank(c *eviction.CandidateReport) string {
+	if c.KubeletRank == 0 {
+		return "never"
+	}
+	return fmt.Sprint(c.KubeletRank)
+}
+
+// measuredText is the usage with its source: always the pod's cgroup.
+func measuredText(c *eviction.CandidateReport) string {
+	text := usageText(c)
+	if c.UsageKnown {
+		text += " (" + string(inventory.FromCgroup) + ")"
+	}
+	return text
 }
 
 // usageText and requestText never show a number that is not known as zero.
@@ -111,7 +135,7 @@ func usageText(c *eviction.CandidateReport) string {
 }
 
 func requestText(v inventory.Value[int64]) string {
-	if v.Source == inventory.FromDefault {
+	if v.Source == inventory.FromDefault || v.Source == "" {
 		return "unknown"
 	}
 	return sourced(v, bytesText(v.Value))
@@ -124,6 +148,9 @@ func sourced[T any](v inventory.Value[T], text string) string {
 	}
 	if !v.Exact {
 		text = "~" + text
+	}
+	if v.Slack != 0 {
+		return fmt.Sprintf("%s (%s, up to %s less)", text, v.Source, bytesText(v.Slack))
 	}
 	return fmt.Sprintf("%s (%s)", text, v.Source)
 }
@@ -174,6 +201,7 @@ func printDecision(out io.Writer, r *eviction.Report, about *inventory.Ref) {
 		if r.Victim != nil && c.Ref == *r.Victim {
 			mark = "*"
 		}
-		fmt.Fprintf(out, "  %s %d. %s: usage %s, request %s, priority %d %s\n", mark, c.Rank, c.Ref, usageText(&c), requestText(c.Request), c.Priority.Value, c.Barred)
+		fmt.Fprintf(out, "  %s %d. (kubelet %s) %s: usage %s, request %s, priority %s %s\n", mark, c.Rank, kubeletRank(&c), c.Ref,
+			measuredText(&c), requestText(c.Request), sourced(c.Priority, fmt.Sprint(c.Priority.Value)), c.Barred)
 	}
 }

@@ -46,7 +46,7 @@ func (a *app) runProxy(ctx context.Context, lv *live, policy bool, log logrus.Fi
 		reader := holds.OpenReader(cfg.RunDir)
 		defer func() { _ = reader.Close() }() // read only; nothing can be lost
 		opt.Holds = expiringHolds{Reader: reader, maximum: func() time.Duration { return lv.config().HoldMaximum }, now: time.Now}
-		opt.Admission = admissionPolicy(lv, reader)
+		opt.Admission = admissionPolicy(lv, reader, askFacts(cfg.AdminSocket, opt.Log))
 	}
 	p, err := proxy.New(opt)
 	if err != nil {
@@ -71,10 +71,11 @@ func (a *app) runProxy(ctx context.Context, lv *live, policy bool, log logrus.Fi
 }
 
 // admissionPolicy is what the proxy asks about new pods.
-func admissionPolicy(lv *live, reader *holds.Reader) *proxy.Admission {
+func admissionPolicy(lv *live, reader *holds.Reader, facts func(context.Context, string) proxy.PodFacts) *proxy.Admission {
 	return &proxy.Admission{
 		Conditions: reader.Conditions,
 		BestEffort: bestEffort,
+		Facts:      facts,
 		Protected: func(namespace string, labels map[string]string) bool {
 			cfg := lv.config()
 			if slices.Contains(cfg.ProtectedNamespaces, namespace) {

@@ -51,7 +51,7 @@ func resolve(cfg config.Config, m *machine) resolved {
 		Transition:  cfg.PressureTransition, HoldMaximum: cfg.HoldMaximum,
 		MaxPodGrace: cfg.MaxPodGrace, HardGrace: cfg.HardMemoryGrace, KillBudget: cfg.KillBudget,
 		Protection: eviction.Protection{
-			Static: cfg.ProtectStatic, Namespaces: cfg.ProtectedNamespaces, Labels: cfg.ProtectedPodLabels, Trusted: cfg.TrustedNamespaces,
+			Static: cfg.ProtectStatic, StaticNames: cfg.StaticNames, Namespaces: cfg.ProtectedNamespaces, Labels: cfg.ProtectedPodLabels, Trusted: cfg.TrustedNamespaces,
 		},
 	}
 	if r.set.KubeletConfigured = cfg.KubeletConfig != ""; r.kubelet != nil {

@@ -33,7 +33,8 @@ type Sink interface {
 	// Replace takes a complete list that was asked for at the given time.
 	Replace(records []kube.Record, asked time.Time)
 	Put(r kube.Record)
-	Delete(uid string)
+	// Delete drops the pod with this Record.Key.
+	Delete(key string)
 	// Fail says that nothing can be read now; it reports whether that is news.
 	Fail(err error) (news bool)
 }

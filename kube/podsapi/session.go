@@ -168,7 +168,7 @@ func (s *session) take(e *pods.WatchPodsEvent) {
 		}
 		switch {
 		case e.GetType() == pods.EventType_DELETED:
-			s.sink.Delete(rec.UID)
+			s.sink.Delete(rec.Key())
 			s.soon(s.timing.afterEnd)
 		case s.synced:
 			s.sink.Put(rec)
