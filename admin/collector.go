@@ -196,6 +196,9 @@ func (o *sink) sampler(m *eviction.MemoryNow) {
 
 func (o *sink) sources(list []eviction.SourceNow) {
 	for _, x := range list {
+		if x.Absent && x.At.IsZero() {
+			continue // nothing that could be up
+		}
 		o.put("source_up", truth(x.OK), x.Name)
 		if !x.At.IsZero() {
 			o.put("source_age_seconds", x.Age.Seconds(), x.Name)

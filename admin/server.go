@@ -144,6 +144,9 @@ func problems(s *Status) []string {
 	add(e.Memory.Threshold > 0 && e.Memory.Capacity > 0 && e.Memory.Threshold >= e.Memory.Capacity,
 		"the memory.available threshold is not below the machine's memory: nothing is evicted")
 	add(e.Waiting != "" && e.Memory.Met, "memory.available is below its threshold and nothing is evicted: %s", e.Waiting)
+	for _, x := range e.Sources {
+		add(!x.OK && !x.Absent && x.Error != "", "pod facts of %s cannot be read: %s", x.Name, x.Error)
+	}
 	add(len(e.ControlPlane) > 0, "%s: %s", eviction.ControlPlaneText, strings.Join(e.ControlPlane, ", "))
 	add(e.LedgerError != "", "ledger: %s", e.LedgerError)
 	add(e.HoldsError != "", "holds file: %s", e.HoldsError)

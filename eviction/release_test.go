@@ -50,6 +50,15 @@ func TestReleases(t *testing.T) {
 	}{
 		{"transition period and back-off have passed", nil, []string{"u1 pressure-over"}},
 		{"a moment too early", func(in *ReleaseInput) { in.Now = in.Now.Add(-time.Nanosecond) }, nil},
+		{"gone, while the pressure lasts", func(in *ReleaseInput) {
+			in.ClearSince, in.Ended = time.Time{}, map[string]string{"u1": ReleasedPodGone}
+		}, []string{"u1 pod-gone"}},
+		{"being deleted, while memory cannot be read", func(in *ReleaseInput) {
+			in.Known, in.Ended = false, map[string]string{"u1": ReleasedPodDeleted}
+		}, []string{"u1 pod-deleted"}},
+		{"another one is gone", func(in *ReleaseInput) {
+			in.ClearSince, in.Ended = time.Time{}, map[string]string{"u2": ReleasedPodGone}
+		}, nil},
 		{"not clear", func(in *ReleaseInput) { in.ClearSince = time.Time{} }, nil},
 		{"clear since before the eviction: counted from the eviction", func(in *ReleaseInput) {
 			in.ClearSince, in.Now = t0.Add(-time.Hour), t0.Add(40*time.Second-1)

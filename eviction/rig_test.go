@@ -35,6 +35,8 @@ type rig struct {
 	between func()
 	hooks   *fakeHooks
 	ending  func(uid string) bool
+	gone    func(uid string) bool
+	sources func() []SourceNow
 
 	openPods  func() (PodsMemory, error)
 	rootCheck RootSource
@@ -52,12 +54,17 @@ type fakeFacts struct {
 	mu       sync.Mutex
 	priority map[string]int32
 	request  map[string]int64
+	endsBy   map[string]time.Time
+	silent   bool // it knows nothing
 }
 
 func (f *fakeFacts) Pod(uid string) (inventory.PodFacts, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var out inventory.PodFacts
+	if f.silent {
+		return inventory.PodFacts{}, false
+	}
+	out := inventory.PodFacts{EndsBy: f.endsBy[uid]}
 	if v, ok := f.priority[uid]; ok {
 		out.Priority = inventory.Value[int32]{Value: v, Source: inventory.FromPodsAPI, Exact: true}
 	}
@@ -73,7 +80,7 @@ func newRig(t *testing.T) *rig {
 	w, dir := openHolds(t)
 	return &rig{
 		t: t, node: n, cgroups: newCgroups(n), runtime: newRuntime(), writer: w, dir: dir, bootID: "boot-1",
-		facts: &fakeFacts{priority: map[string]int32{}, request: map[string]int64{}},
+		facts: &fakeFacts{priority: map[string]int32{}, request: map[string]int64{}, endsBy: map[string]time.Time{}},
 		set: Settings{
 			Rules: Rules{Amount: 500 * mi, Floor: 100 * mi, SmallGainLast: true},
 			Protection: Protection{
@@ -92,7 +99,7 @@ type testPod struct {
 	priority             int32
 	usage                uint64
 	static               bool
-	labels               map[string]string
+	labels, annotations  map[string]string
 	parent               string // cgroup_parent; the pod's own when empty
 }
 
@@ -123,7 +130,7 @@ func (r *rig) sandbox(p testPod, attempt uint32, path string, c *fakeCgroup) str
 	if attempt > 0 {
 		suffix = strings.Repeat("'", int(attempt))
 	}
-	var annotations map[string]string
+	annotations := p.annotations
 	if p.static {
 		annotations = map[string]string{"kubernetes.io/config.source": "file"}
 	}
@@ -160,7 +167,7 @@ func (r *rig) build() *Engine {
 		meminfo = r.meminfo
 	}
 	e, err := New(r.set, Parts{
-		Hooks: hooks, Terminating: r.ending,
+		Hooks: hooks, Terminating: r.ending, Gone: r.gone, FactSources: r.sources,
 		Store: store, Syncer: inventory.NewSyncer(store, r.runtime, r.cgroups, time.Now, log),
 		Holds: file, Ledger: r.ledger, Armed: r.armed, Runtime: r.runtime, Cgroups: r.cgroups,
 		Thaw:    func(p string) error { r.thawed = append(r.thawed, p); return nil },

@@ -72,6 +72,8 @@ func sourcesText(list []eviction.SourceNow) string {
 	for _, x := range list {
 		text := x.Name + " "
 		switch {
+		case x.Absent && x.At.IsZero():
+			text += "not here"
 		case x.At.IsZero():
 			text += "never"
 		case x.Age < time.Second:
@@ -79,7 +81,7 @@ func sourcesText(list []eviction.SourceNow) string {
 		default:
 			text += x.Age.Round(time.Second).String()
 		}
-		if !x.OK && !x.At.IsZero() {
+		if !x.OK && (!x.At.IsZero() || x.Error != "") && !x.Absent {
 			text += " (failing)"
 		}
 		out = append(out, text)
