@@ -138,3 +138,14 @@ func (f *Feed) State() FeedState {
 	s.Pods = len(f.pods)
 	return s
 }
+
+// UIDs returns those of the pods the source knows, in no order.
+func (f *Feed) UIDs() []string {
+	f.store.mu.RLock()
+	defer f.store.mu.RUnlock()
+	out := make([]string, 0, len(f.pods))
+	for _, p := range f.pods {
+		out = append(out, p.UID)
+	}
+	return out
+}

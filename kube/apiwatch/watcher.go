@@ -236,7 +236,7 @@ func (w *Watcher) take(kind watch.EventType, pod *v1.Pod) {
 		w.opt.Feed.Put(w.opt.Feed.Record(pod))
 	case watch.Deleted:
 		r := w.opt.Feed.Record(pod)
-		w.opt.Feed.Delete(r.UID)
+		w.opt.Feed.Delete(r.Key())
 	case watch.Bookmark:
 		w.opt.Feed.Alive()
 	}
