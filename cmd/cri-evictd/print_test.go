@@ -48,12 +48,12 @@ func explained() admin.Explanation {
 	meek := inventory.Ref{Namespace: "default", Name: "meek", UID: "u2"}
 	candidates := []eviction.CandidateReport{
 		{
-			Ref: hog, Rank: 1, QoS: inventory.Value[string]{Value: "Burstable", Source: inventory.FromCgroup, Exact: true},
+			Ref: hog, Rank: 1, KubeletRank: 2, QoS: inventory.Value[string]{Value: "Burstable", Source: inventory.FromCgroup, Exact: true},
 			Priority: inventory.Value[int32]{Value: -5, Source: inventory.FromAnnotation, Exact: true},
 			Request:  inventory.Value[int64]{Value: 100 * mi, Source: inventory.FromCRI, Slack: 16 * mi}, Usage: 900 * mi, UsageKnown: true, OverRequest: true,
 		},
 		{
-			Ref: meek, Rank: 2, Priority: inventory.Value[int32]{Source: inventory.FromDefault}, Request: inventory.Value[int64]{Source: inventory.FromDefault},
+			Ref: meek, Rank: 2, KubeletRank: 1, Priority: inventory.Value[int32]{Source: inventory.FromDefault}, Request: inventory.Value[int64]{Source: inventory.FromDefault},
 			NoDirect: `cgroup "/kubepods" is not this pod's alone`,
 		},
 		{
