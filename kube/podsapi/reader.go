@@ -120,7 +120,7 @@ func (r *Reader) failed(err error, synced bool) {
 		r.log.WithError(err).Debug("the watch was cut off; everything is read anew")
 		return
 	}
-	why, text := r.reason(err)
+	text, why := r.reason(err)
 	if !r.sink.Fail(why) {
 		return
 	}
@@ -131,19 +131,20 @@ func (r *Reader) failed(err error, synced bool) {
 	r.log.WithError(why).Warn(text)
 }
 
-// reason tells what an error means.
-func (r *Reader) reason(err error) (why error, text string) {
+// reason tells what an error means: in words, and as an error that says whether the
+// Pods API is there at all.
+func (r *Reader) reason(err error) (text string, why error) {
 	const fallback = "; other sources of pod facts are used, and it is tried again"
 	if _, statErr := os.Stat(r.socket); errors.Is(statErr, fs.ErrNotExist) {
-		return fmt.Errorf("%w: there is no socket %s", kube.ErrAbsent, r.socket), "kubelet's Pods API is not there" + fallback
+		return "kubelet's Pods API is not there" + fallback, fmt.Errorf("%w: there is no socket %s", kube.ErrAbsent, r.socket)
 	}
 	switch status.Code(err) {
 	case codes.Unimplemented:
-		return fmt.Errorf("%w: this kubelet does not speak v1alpha1: %w", kube.ErrAbsent, err), "kubelet's Pods API is of another version" + fallback
+		return "kubelet's Pods API is of another version" + fallback, fmt.Errorf("%w: this kubelet does not speak v1alpha1: %w", kube.ErrAbsent, err)
 	case codes.FailedPrecondition:
-		return err, "kubelet is not ready to tell its pods yet"
+		return "kubelet is not ready to tell its pods yet", err
 	}
-	return err, "kubelet's Pods API cannot be read" + fallback
+	return "kubelet's Pods API cannot be read" + fallback, err
 }
 
 // Get asks for one pod. The error's code is NotFound when kubelet does not have
