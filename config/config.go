@@ -56,6 +56,10 @@ type Config struct {
 	KubeletConfig   string
 	// PodsAPISocket is kubelet's.
 	PodsAPISocket cri.Endpoint
+	// Kubeconfig is a path, empty for no access to the API server. NodeName is empty
+	// for the host name.
+	Kubeconfig string
+	NodeName   string
 
 	MemoryAvailableFrom eviction.MemoryAvailableFrom
 	// EvictionHard has an entry for every signal in Defaults and for each that

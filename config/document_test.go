@@ -13,6 +13,7 @@ import (
 func dump(c Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %s %s %s %s %s %s %q %s %s\n", c.Mode, c.Listen, c.RuntimeEndpoint, c.AdminSocket, c.ProxySocket, c.StateDir, c.RunDir, c.KubeletRootDir, c.KubeletConfig, c.MemoryAvailableFrom, c.PodsAPISocket)
+	fmt.Fprintf(&b, "%s %s\n", c.Kubeconfig, c.NodeName)
 	for _, s := range eviction.Signals() {
 		fmt.Fprintf(&b, "%s hard %s reclaim %s\n", s, thresholdText(c.EvictionHard, s), thresholdText(c.EvictionMinimumReclaim, s))
 	}
@@ -101,7 +102,7 @@ func TestDocumentsThatAreFine(t *testing.T) {
 		"windows line ends":      strings.ReplaceAll(head+"mode: observe\n", "\n", "\r\n"),
 		"JSON":                   `{"apiVersion":"` + APIVersion + `","kind":"` + Kind + `","mode":"observe"}`,
 		"byte order mark":        "\ufeff" + head,
-		"dashes inside a scalar": head + "nodeName: |\n  a\n  ---\n  b\n",
+		"dashes inside a scalar": head + "imageAllowList:\n- |\n  a\n  ---\n  b\n",
 	} {
 		if _, errs := fails(t, text); errs != nil {
 			t.Errorf("%s: %v", name, errs)

@@ -142,10 +142,12 @@ func Fields() []Field {
 			set: func(r *reader, _ *Config) { r.words() }},
 		{Key: "podLogsDir", Default: "/var/log/pods", Unit: "path", Bounds: "absolute", Doc: "the pods' logs", Without: later,
 			set: func(r *reader, _ *Config) { var s string; r.path(&s) }},
-		{Key: "kubeconfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "access to the API server", Without: later,
-			set: func(r *reader, _ *Config) { var s string; r.path(&s) }},
-		{Key: "nodeName", Default: "the host name", Doc: "this node's name in the cluster", Without: later,
-			set: func(r *reader, _ *Config) { r.word() }},
+		{Key: "kubeconfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "access to the API server, kubelet's own will do: this node's pods are followed there as well",
+			set:   func(r *reader, c *Config) { r.path(&c.Kubeconfig) },
+			fixed: func(c *Config) string { return c.Kubeconfig }},
+		{Key: "nodeName", Default: "the host name", Unit: "name", Bounds: "DNS name of at most 253 bytes", Doc: "this node's name in the cluster",
+			set:   func(r *reader, c *Config) { r.nodeName(&c.NodeName) },
+			fixed: func(c *Config) string { return c.NodeName }},
 		{Key: "reportMode", Default: "status", Bounds: "status, evict, delete, none", Doc: "how Kubernetes is told", Without: later,
 			set: func(r *reader, _ *Config) {
 				r.oneOf("status", "evict", "delete", "none")

@@ -76,7 +76,8 @@ var keyCases = []struct {
 	{"imageMaximumGCAge", []string{"0s", "720h"}, map[string]string{"x": "a duration"}},
 	{"imageAllowList", []string{"[]", "[docker.io/a, 'b*']"}, map[string]string{"a": "list of strings", "[1]": "list of strings"}},
 	{"metricsBindAddress", []string{"127.0.0.1:10271", `"[::1]:10271"`, ":10271", `""`, `"0"`, "0"}, map[string]string{"10271": "host:port", "localhost": "host:port", "a:0": "host:port", "a:99999": "host:port", "[1]": "host:port", "true": "host:port"}},
-	{"nodeName", []string{"n1"}, map[string]string{"1": "a string"}},
+	{"kubeconfig", []string{"/etc/kubernetes/kubelet.conf"}, map[string]string{"kubelet.conf": "absolute", "1": "a string"}},
+	{"nodeName", []string{"n1", "ip-10-0-0-1.ec2.internal"}, map[string]string{"1": "a string", "N1": "lower-case", "a_b": "DNS name", `""`: "DNS name", "'a,spec.nodeName!=a'": "DNS name"}},
 	{"reportMode", []string{"status", "evict", "delete", "none"}, map[string]string{"both": "status, evict, delete, none"}},
 	{"killBudget", []string{"1", "60"}, map[string]string{"0": "from 1", "many": "whole number", "2147483648": "to 2147483647"}},
 }
@@ -223,16 +224,18 @@ protectedPodLabels: {app: db}
 trustedNamespaces: [a, b]
 holdMaximum: 2h
 decorateStatus: false
+kubeconfig: /k/kubelet.conf
 nodeName: node-1
+podLogsDir: /logs
 `)
 	if c.Mode != Observe || c.Listen.Path != "/l.sock" || c.RuntimeEndpoint.Path != "/r.sock" || c.AdminSocket.Path != "/a.sock" ||
 		c.ProxySocket.Path != "/r/proxy.sock" || c.StateDir != "/s" || c.RunDir != "/r" || c.KubeletRootDir != "/k" || c.KubeletConfig != "/k/config.yaml" || c.PodsAPISocket.Path != "/k/pods.sock" ||
 		c.MemoryAvailableFrom != eviction.FromKernel || c.EvictionMinimumReclaim[eviction.MemoryAvailable].Quantity != 100<<20 ||
 		c.PressureTransition != 30*time.Second || c.ProtectStatic || c.ProtectedNamespaces == nil || len(c.ProtectedNamespaces) != 0 ||
-		c.ProtectedPodLabels["app"] != "db" || len(c.TrustedNamespaces) != 2 || c.HoldMaximum != 2*time.Hour || c.DecorateStatus {
+		c.ProtectedPodLabels["app"] != "db" || len(c.TrustedNamespaces) != 2 || c.Kubeconfig != "/k/kubelet.conf" || c.NodeName != "node-1" || c.HoldMaximum != 2*time.Hour || c.DecorateStatus {
 		t.Errorf("%s", dump(c))
 	}
-	if len(c.WithoutEffect) != 1 || c.WithoutEffect[0] != "nodeName" {
+	if len(c.WithoutEffect) != 1 || c.WithoutEffect[0] != "podLogsDir" {
 		t.Errorf("without effect: %v", c.WithoutEffect)
 	}
 }

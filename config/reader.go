@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/cri-evictd/cri-evictd/cri"
 	"github.com/cri-evictd/cri-evictd/eviction"
 )
@@ -140,6 +142,19 @@ func (r *reader) path(to *string) {
 		return
 	}
 	*to = filepath.Clean(s)
+}
+
+// nodeName reads the name of a Node object, which is a DNS subdomain (RFC 1123).
+func (r *reader) nodeName(to *string) {
+	s, ok := r.word()
+	if !ok {
+		return
+	}
+	if why := validation.IsDNS1123Subdomain(s); len(why) > 0 {
+		r.fail("must be a DNS name of lower-case letters, digits, '-' and '.', of at most 253 bytes")
+		return
+	}
+	*to = s
 }
 
 func (r *reader) duration(to *time.Duration, low, high time.Duration) {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"errors"
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -71,6 +72,9 @@ func (f *Feed) Replace(records []Record, asked time.Time) {
 		}
 		if f.source == inventory.FromPodsAPI {
 			f.store.concludeGone(f.deleted, pods, asked, now)
+		} else {
+			// The list has it by now.
+			maps.DeleteFunc(f.deleted, func(_ string, at time.Time) bool { return !at.After(asked) })
 		}
 		f.pods = pods
 		return f.current(now) || changed

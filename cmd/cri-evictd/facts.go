@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +15,8 @@ import (
 	"github.com/cri-evictd/cri-evictd/eviction"
 	"github.com/cri-evictd/cri-evictd/inventory"
 	"github.com/cri-evictd/cri-evictd/kube"
+	"github.com/cri-evictd/cri-evictd/kube/allocated"
+	"github.com/cri-evictd/cri-evictd/kube/apiwatch"
 	"github.com/cri-evictd/cri-evictd/kube/podsapi"
 	"github.com/cri-evictd/cri-evictd/proxy"
 )
@@ -21,12 +25,18 @@ import (
 // facts: a node that starts has many changes at once.
 const factsPace = 100 * time.Millisecond
 
+// allocatedEvery is how often kubelet's file of allocations is looked at; a look
+// at one that has not changed is a stat.
+const allocatedEvery = time.Second
+
 // podFacts are the sources of what Kubernetes itself says of the pods.
 type podFacts struct {
 	store *kube.Store
 	// kubelet and its feed are nil without a Pods API socket.
 	kubelet     *podsapi.Reader
 	kubeletFeed *kube.Feed
+	api         *apiwatch.Watcher // nil without a kubeconfig
+	allocation  *allocated.Reader
 }
 
 func newPodFacts(cfg config.Config, log logrus.FieldLogger) *podFacts {
@@ -36,7 +46,29 @@ func newPodFacts(cfg config.Config, log logrus.FieldLogger) *podFacts {
 		f.kubeletFeed = f.store.Feed(inventory.FromPodsAPI)
 		f.kubelet = podsapi.New(cfg.PodsAPISocket.Path, f.kubeletFeed, time.Now, log)
 	}
+	if cfg.Kubeconfig != "" {
+		f.api = apiwatch.New(apiwatch.Options{
+			Node: nodeName(cfg, log), Feed: f.store.Feed(inventory.FromAPI), Clock: time.Now, Log: log,
+			Connect: func() (apiwatch.Pods, error) {
+				return apiwatch.Connect(cfg.Kubeconfig, "cri-evictd/"+version())
+			},
+		})
+	}
+	f.allocation = allocated.NewReader(cfg.KubeletRootDir, f.store, time.Now, log)
 	return f
+}
+
+// nodeName is the configured name or, as kubelet takes it, the host name in lower
+// case (Kubernetes 1.37, pkg/util/node.GetHostname).
+func nodeName(cfg config.Config, log logrus.FieldLogger) string {
+	if cfg.NodeName != "" {
+		return cfg.NodeName
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		log.WithError(err).Error("no host name: set nodeName")
+	}
+	return strings.ToLower(strings.TrimSpace(name))
 }
 
 // run reads until ctx ends.
@@ -44,6 +76,10 @@ func (f *podFacts) run(ctx context.Context, wg *sync.WaitGroup, syncer *inventor
 	if f.kubelet != nil {
 		wg.Go(func() { f.kubelet.Run(ctx) })
 	}
+	if f.api != nil {
+		wg.Go(func() { f.api.Run(ctx) })
+	}
+	wg.Go(func() { f.allocation.Run(ctx, allocatedEvery) })
 	wg.Go(func() {
 		for {
 			select {
@@ -78,7 +114,10 @@ func (f *podFacts) sources() []eviction.SourceNow {
 	for _, s := range f.store.States() {
 		out = append(out, eviction.SourceNow{Name: string(s.Source), OK: s.OK, At: s.At, Absent: s.Absent, Error: s.Error})
 	}
-	return out
+	a := f.allocation.Status()
+	return append(out, eviction.SourceNow{
+		Name: eviction.SourceAllocated, OK: a.Present, At: a.Looked, Absent: !a.Present && a.Problem == "", Error: a.Problem,
+	})
 }
 
 // pod tells what the proxy wants to know of a pod that is new. kubelet is asked

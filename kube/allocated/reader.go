@@ -46,6 +46,8 @@ type Status struct {
 	Pods    int  `json:"pods"`
 	// Changed is when its content was last taken over.
 	Changed time.Time `json:"changed,omitzero"`
+	// Looked is when the file was last seen to be what was taken over.
+	Looked time.Time `json:"looked,omitzero"`
 	// Problem is why a file that is there is not used.
 	Problem string `json:"problem,omitempty"`
 }
@@ -90,14 +92,23 @@ func (r *Reader) Status() Status {
 // cannot be used is as good as none, which is said once, until it can be used.
 func (r *Reader) look() {
 	id, pods, err := read(r.path, r.seen)
+	now := r.clock()
 	if errors.Is(err, errSame) {
+		r.mu.Lock()
+		if r.status.Present {
+			r.status.Looked = now
+		}
+		r.mu.Unlock()
 		return
 	}
-	now := r.clock()
 	absent := errors.Is(err, fs.ErrNotExist)
 	r.mu.Lock()
 	before := r.status
 	after := Status{Path: r.path, Present: err == nil, Pods: len(pods), Changed: before.Changed}
+	after.Looked = before.Looked
+	if err == nil {
+		after.Looked = now
+	}
 	if err == nil || before.Present {
 		after.Changed = now
 	}
