@@ -33,6 +33,8 @@ var allowed = map[string][]string{
 	"config":   {"cri", "eviction"},
 	"admin":    {"cri", "eviction", "holds", "inventory"},
 
+	"eviction/diskusage": {"cgroupfs", "inventory"},
+
 	"internal/unixsock":   {"cri"},
 	"internal/fakecri":    {"cri"},
 	"internal/rawh2":      {},
@@ -47,7 +49,7 @@ var allowed = map[string][]string{
 	"internal/lab/demo":     {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 	"internal/lab/reaction": {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 
-	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "holds", "internal/unixsock", "inventory", "kube", "kube/allocated", "kube/apiwatch", "kube/podsapi", "proxy", "systemd"},
+	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "eviction/diskusage", "holds", "internal/unixsock", "inventory", "kube", "kube/allocated", "kube/apiwatch", "kube/podsapi", "proxy", "systemd"},
 	"test/e2e":        {},
 	"test/kubelet":    {},
 	"test/soak":       {"admin", "cri", "internal/lab"},
@@ -72,6 +74,8 @@ var forbidden = map[string][]string{
 	"cri":       {"os/exec"},
 	"admin":     {"os/exec"},
 	"config":    {"os/exec"},
+
+	"eviction/diskusage": {"google.golang.org/grpc", "os/exec"},
 }
 
 type goPackage struct {
