@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/cri-evictd/cri-evictd/cri"
@@ -112,5 +113,21 @@ func TestClientPassesBigMessages(t *testing.T) {
 	v, err := c.Version(ctx)
 	if err != nil || len(v.GetVersion()) != 20<<20 {
 		t.Errorf("%d bytes, %v", len(v.GetVersion()), err)
+	}
+}
+
+func TestListContainerStats(t *testing.T) {
+	s, c, ctx := start(t)
+	raw, err := proto.Marshal(&runtimeapi.ListContainerStatsResponse{Stats: []*runtimeapi.ContainerStats{{Attributes: &runtimeapi.ContainerAttributes{Id: "c"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Inject("ListContainerStats", fakecri.Fault{Times: 1, Raw: [][]byte{raw}})
+	if list, err := c.ListContainerStats(ctx); err != nil || len(list) != 1 || list[0].GetAttributes().GetId() != "c" {
+		t.Errorf("%v %v", list, err)
+	}
+	s.Inject("ListContainerStats", fakecri.Fault{Err: status.Error(codes.Unimplemented, "no")})
+	if _, err := c.ListContainerStats(ctx); status.Code(err) != codes.Unimplemented {
+		t.Errorf("got %v", err)
 	}
 }
