@@ -64,6 +64,10 @@ conformance: build ## run critest directly and through the proxy on a real conta
 soak: build ## kill containerd, proxy and evictor at random while pods come and go, for SOAK (10m) (root)
 	$(GO) run ./test/soak -binary $(BIN) -for $(SOAK)
 
+.PHONY: soak-kubelet
+soak-kubelet: ## run the tests on a real kubelet with one that has no Pods API (1.34; ten minutes more to build it the first time) (root)
+	CRI_EVICTD_KUBELET=1.34.4 $(GO) test -race -count 1 -timeout 60m -v ./test/kubelet
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (3s)
 	@set -e; for pkg in $$($(GO) list ./...); do \
@@ -78,6 +82,10 @@ fuzz: ## run every fuzz target for FUZZTIME (3s)
 bench: build ## measure: reaction to a hog on a real containerd (root), then every Go benchmark
 	$(GO) run ./internal/lab/reaction -binary $(BIN)
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: bench-memory
+bench-memory: ## measure the evictor's memory with 500 pods and the watch of them at a real API server (root)
+	$(GO) test -count 1 -run TestMemoryWith500Pods -v ./test/kubelet
 
 .PHONY: bench-proxy
 bench-proxy: build ## measure what the proxy costs beside a byte relay and a typed proxy (5 minutes; ARGS=-quick for a smoke run)

@@ -17,16 +17,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return errors.New("eviction: already running")
 	}
-	var w *waker
-	wait, wake := e.wait, func() {}
-	if wait == nil {
-		var err error
-		if w, err = newWaker(); err != nil {
-			return err
-		}
-		defer w.close()
-		wait, wake = w.wait, w.wake
+	w, err := newWaker()
+	if err != nil {
+		return err
 	}
+	defer w.close()
 	resume := e.restore(ctx)
 
 	var slow, fast sync.WaitGroup
@@ -42,13 +37,13 @@ func (e *Engine) Run(ctx context.Context) error {
 
 	stop := make(chan struct{})
 	var samplerDone sync.WaitGroup
-	samplerDone.Go(func() { e.sample(wait, stop) })
+	samplerDone.Go(func() { e.sample(w, stop) })
 	fast.Go(func() {
-		e.enterRealtime("killer")
+		e.degraded("killer", enterRealtime())
 		e.killer.run(e.orders)
 	})
 	fast.Go(func() {
-		e.enterRealtime("fallback killer")
+		e.degraded("fallback killer", enterRealtime())
 		e.killer.takeOver(e.stuck)
 	})
 	slow.Go(func() { e.loop(ctx) })
@@ -59,7 +54,7 @@ func (e *Engine) Run(ctx context.Context) error {
 
 	<-ctx.Done()
 	close(stop)
-	wake()
+	w.wake()
 	samplerDone.Wait()
 	close(e.orders)
 	close(e.stuck)
@@ -71,22 +66,15 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // sample is the fast half's loop.
-func (e *Engine) sample(wait func(time.Duration), stop <-chan struct{}) {
-	e.enterRealtime("sampler")
+func (e *Engine) sample(w *waker, stop <-chan struct{}) {
+	e.degraded("sampler", enterRealtime())
 	for {
 		select {
 		case <-stop:
 			return
 		default:
 		}
-		wait(e.sampler.tick())
-	}
-}
-
-// enterRealtime makes the calling goroutine's thread a real-time one.
-func (e *Engine) enterRealtime(part string) {
-	if e.wait == nil {
-		e.degraded(part, enterRealtime())
+		w.wait(e.sampler.tick())
 	}
 }
 

@@ -28,9 +28,6 @@ func (e *Engine) considerSoft(ctx context.Context, set *Settings, w *softWatch, 
 	stops, budget := Chosen, false
 	if due && !set.Rules.Observe {
 		stops, budget = w.breaker.stops(now), w.breaker.spent(now, set.KillBudget)
-		if set.Rules.AsKubelet.NoBreakers {
-			stops = Chosen
-		}
 	}
 	if due && (set.Rules.Observe || budget) {
 		w.why = onlyReported(&set.Rules)
@@ -142,12 +139,12 @@ func (e *Engine) chooseSoft(set *Settings, w *softWatch, now time.Time) (*Decisi
 	need := rules.Amount + rules.MinReclaim
 	lacking := need - min(need, w.last.Available)
 	victim, why := choose(cands, barred, true, RankOptions{
-		Shortage: lacking, SmallGainLast: set.Rules.SmallGainLast, AsKubelet: set.Rules.AsKubelet,
+		Shortage: lacking, SmallGainLast: set.Rules.SmallGainLast,
 	})
 	if victim < 0 {
 		return nil, why
 	}
-	outside := overGain(cands, barred) < lacking && !set.Rules.AsKubelet.NoBreakers
+	outside := overGain(cands, barred) < lacking
 	if outside && !rules.Observe && e.outsideBefore(w) {
 		return nil, OutsidePressure
 	}

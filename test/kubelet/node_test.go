@@ -23,9 +23,10 @@ const (
 
 // node is a kubelet on a containerd of its own.
 type node struct {
-	t       *testing.T
-	ctd     *lab.Containerd
-	kubelet *lab.Kubelet
+	*cluster // nil when it stands alone
+	t        *testing.T
+	ctd      *lab.Containerd
+	kubelet  *lab.Kubelet
 }
 
 // scratch is a folder for everything; nothing of it may be left after the test.

@@ -38,4 +38,17 @@ func TestStandAlone(t *testing.T) {
 	if got := request(s, &list.Items[0]); got != 30*mi {
 		t.Errorf("the pod's request is %d, want 30 MiB", got)
 	}
+	if !servesPodsAPI() {
+		return
+	}
+	asked, uid := n.asking(), string(list.Items[0].UID)
+	eventually(t, "the Pods API has the pod", 30*time.Second, func() bool { _, ok := asked.Pod(uid); return ok })
+	if f, _ := asked.Pod(uid); !f.Static || f.Request.Value != 30*mi || !f.Request.Exact {
+		t.Errorf("the Pods API's word: %+v, want a static pod that asks for 30 MiB", f)
+	}
+	// Without its manifest the pod ends, and is gone.
+	if err := os.Remove(filepath.Join(n.kubelet.StaticPods, "static.json")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod is gone", 90*time.Second, func() bool { return asked.Gone(uid) })
 }
