@@ -109,6 +109,7 @@ func testCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (
 	flags.SetOutput(stderr)
 	only := flags.String("only", "", "run only the steps whose name, as MACHINE/STEP, matches this regular expression")
 	all := flags.Bool("all", false, "every end-to-end test under both cgroup drivers (an hour or two)")
+	tests := flags.String("run", "", "of the steps' tests only those that match this, as in go test -run")
 	logs := flags.String("logs", "bin/vm", "folder for all output and the machines' logs")
 	if err := flags.Parse(args); err != nil {
 		return 0, errors.Join(errUsage, err)
@@ -117,7 +118,15 @@ func testCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (
 	if err != nil {
 		return 0, fmt.Errorf("%w: -only: %w", errUsage, err)
 	}
-	return runSuite(ctx, selectSteps(suite(*all), re), *logs, stdout, stderr)
+	machines := selectSteps(suite(*all), re)
+	if *tests != "" {
+		for _, m := range machines {
+			for i := range m.steps {
+				m.steps[i].flags = []string{"-test.run=" + *tests}
+			}
+		}
+	}
+	return runSuite(ctx, machines, *logs, stdout, stderr)
 }
 
 func soakCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
