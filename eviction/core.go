@@ -14,6 +14,8 @@ type Rules struct {
 	MinReclaim uint64
 	// SmallGainLast is the departure RankOptions.SmallGainLast.
 	SmallGainLast bool
+	// AsKubelet switches other departures off.
+	AsKubelet AsKubelet
 	// Observe: decide and explain, never hold or kill.
 	Observe bool
 	// KillBudget and HardGrace are those of the Settings; Sampler.use copies them.
@@ -60,6 +62,10 @@ type core struct {
 	pace    pace
 	pending pendingRelease
 	met     int
+	// past: a pod was wanted for it. From then on it stays met until threshold plus
+	// minimum reclaim is reached, as in kubelet (Kubernetes 1.37,
+	// pkg/kubelet/eviction/eviction_manager.go synchronize, thresholdsNotYetResolved).
+	past bool
 	// line is what available has to fall below for a second kill while one is
 	// in flight; 0 while none is.
 	line uint64
@@ -97,7 +103,12 @@ func (p *pendingRelease) left(now time.Time, available uint64) uint64 {
 // had its effect can cause another.
 func (c *core) step(s *MemorySample, busy bool) step {
 	c.reclaim.observe(s)
-	v := judge(c.rules.From, s, c.rules.Amount, c.reclaim.steady(s.At))
+	limit := c.rules.Amount
+	if c.past {
+		limit += c.rules.MinReclaim
+	}
+	v := judge(c.rules.From, s, limit, c.reclaim.steady(s.At))
+	v.Half = Met(v.Available, c.rules.Amount/2)
 	out := step{
 		verdict: v,
 		period:  c.pace.next(s.At, v.Available, c.rules.Amount, v.Met),
@@ -112,8 +123,8 @@ func (c *core) step(s *MemorySample, busy bool) step {
 	}
 	switch {
 	case !v.Met:
-		c.met = 0
-	case busy || c.comesBack(out.coming, &v):
+		c.met, c.past = 0, false
+	case busy || c.comesBack(out.coming, &v, limit):
 		c.met = 0
 		out.action = waiting
 		out.emergency = busy && v.Available < c.line
@@ -121,7 +132,7 @@ func (c *core) step(s *MemorySample, busy bool) step {
 		c.met++
 		out.action = firstSample
 		if c.met >= 2 || v.Half {
-			out.action = decide
+			out.action, c.past = decide, true
 		}
 	}
 	return out
@@ -129,8 +140,8 @@ func (c *core) step(s *MemorySample, busy bool) step {
 
 // comesBack says whether what earlier victims will still give back makes up for
 // the shortage. Below the floor, and below half the threshold, nobody waits.
-func (c *core) comesBack(left uint64, v *MemoryVerdict) bool {
-	return left > 0 && !v.Half && v.Available >= c.rules.Floor && v.Available+left >= c.rules.Amount
+func (c *core) comesBack(left uint64, v *MemoryVerdict, limit uint64) bool {
+	return left > 0 && !v.Half && v.Available >= c.rules.Floor && v.Available+left >= limit
 }
 
 // NoVictim says why no pod was chosen.
@@ -221,7 +232,7 @@ func choose(cands []Candidate, barred []bool, earlyBand bool, o RankOptions) (in
 // lacking: on a node that is packed to the last byte the first page of another
 // pod passes the floor.
 func chooseHard(cands []Candidate, barred []bool, available, floor uint64, o RankOptions) (int, NoVictim) {
-	if available >= floor {
+	if available >= floor || o.WithinRequest {
 		return choose(cands, barred, true, o)
 	}
 	if lacking := floor - available; overGain(cands, barred) >= lacking {
@@ -240,11 +251,11 @@ func chooseFrom(cands []Candidate, barred []bool, earlyBand bool, least uint64, 
 		switch {
 		case barred[i] || c.Out:
 			reason = AllBarred
-		case !c.Known:
+		case !c.Known && !o.UnmeasuredFirst:
 			reason = NoNumbers
-		case c.Gain < least:
+		case c.Known && c.Gain < least && !o.FreesNothing:
 			reason = NothingToFree
-		case earlyBand && !c.Evicting && !c.OverRequest():
+		case c.Known && earlyBand && !c.Evicting && !c.OverRequest() && !o.WithinRequest:
 			reason = WithinRequest
 		default:
 			if best < 0 || compareMemory(c, &cands[best], o) < 0 {

@@ -100,6 +100,11 @@ type Parts struct {
 	Gone func(uid string) bool
 	// FactSources are the sources of pod facts, best first; nil for none.
 	FactSources func() []SourceNow
+	// Wait is how the sampler waits for its next sample; nil: in the kernel. With
+	// it Run makes no thread a real-time one and takes no wake-ups from the kernel:
+	// for virtual time (testing/synctest), which does not pass while somebody waits
+	// in the kernel.
+	Wait func(time.Duration)
 	// BetweenIntentAndKill is called by the killer thread; nil outside of tests
 	// that break off there.
 	BetweenIntentAndKill func()
@@ -167,6 +172,9 @@ type Engine struct {
 	configured  Settings
 	pausedUntil time.Time
 
+	// wait is Parts.Wait.
+	wait func(time.Duration)
+
 	running atomic.Bool
 }
 
@@ -202,6 +210,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 	e.sampler.root = p.RootMemory
 	e.planner.pods.open = p.OpenPods
 	e.topLevel = p.TopLevel
+	e.wait = p.Wait
 	e.cross.root = p.RootCheck
 	for _, h := range e.sampler.hards() {
 		h.breached = e.breached
@@ -209,7 +218,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 	e.apply()
 	e.armed = p.Armed
 	e.armAtStart()
-	if p.Wakeups != nil {
+	if p.Wakeups != nil && p.Wait == nil {
 		e.wakeups = newWakeups(p.Wakeups, p.Log)
 	}
 	e.killer = &killer{holds: p.Holds, clock: p.Clock, done: e.decided, between: p.BetweenIntentAndKill}

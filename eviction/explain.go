@@ -195,7 +195,7 @@ func (e *Engine) Explain(decisions int) Explanation {
 		plan.Pods[i].measure(&cands[i])
 	}
 	avail := x.Memory.Available
-	o := RankOptions{Shortage: e.settings().Rules.Amount - min(e.settings().Rules.Amount, avail), SmallGainLast: e.settings().Rules.SmallGainLast}
+	o := e.settings().Rules.rankBy(avail)
 	x.Candidates = candidateReports(plan.Pods, cands, o)
 	// Unless available is already below the floor, the first to go would be a
 	// victim of the early band.
@@ -223,9 +223,7 @@ func (e *Engine) report(d *Decision, outcome string) *Report {
 			d.Plan.Pods[i].measure(&cands[i]) // for the reader; it played no part
 		}
 	}
-	r.Candidates = candidateReports(d.Plan.Pods, cands, RankOptions{
-		Shortage: d.Rules.Amount - min(d.Rules.Amount, d.Verdict.Available), SmallGainLast: d.Rules.SmallGainLast,
-	})
+	r.Candidates = candidateReports(d.Plan.Pods, cands, d.Rules.rankBy(d.Verdict.Available))
 	if d.OverBudget {
 		r.Summary += "; " + BudgetSpent.String()
 	}

@@ -117,10 +117,10 @@ func (e *Engine) summary(d *Decision) string {
 	return text
 }
 
-// limit is what available had to be below: a soft threshold that is past its
-// grace is met until its minimum reclaim is there as well.
+// limit is what available had to be below: a threshold that was acted on is met
+// until its minimum reclaim is there as well.
 func (d *Decision) limit() uint64 {
-	if d.soft != nil && d.Verdict.Available >= d.Rules.Amount {
+	if d.Verdict.Available >= d.Rules.Amount {
 		return d.Rules.Amount + d.Rules.MinReclaim
 	}
 	return d.Rules.Amount

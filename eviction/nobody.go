@@ -106,7 +106,5 @@ func (e *Engine) candidatesNow(rules *Rules, available uint64) []CandidateReport
 	for i := range plan.Pods {
 		plan.Pods[i].measure(&cands[i])
 	}
-	return candidateReports(plan.Pods, cands, RankOptions{
-		Shortage: rules.Amount - min(rules.Amount, available), SmallGainLast: rules.SmallGainLast,
-	})
+	return candidateReports(plan.Pods, cands, rules.rankBy(available))
 }

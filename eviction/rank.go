@@ -46,17 +46,27 @@ type RankOptions struct {
 	// SmallGainLast puts pods whose stop frees under 5 % of the shortage last
 	// within their class (over request, or not).
 	SmallGainLast bool
+	AsKubelet
+}
+
+// rankBy is how candidates are ranked with this much available.
+func (r *Rules) rankBy(available uint64) RankOptions {
+	need := r.Amount
+	if available >= need { // met before, and not yet clear
+		need += r.MinReclaim
+	}
+	return RankOptions{Shortage: need - min(need, available), SmallGainLast: r.SmallGainLast, AsKubelet: r.AsKubelet}
 }
 
 // compareMemory orders two candidates for memory pressure: negative when a is
 // to be evicted before b. The keys are those of kubelet's rankMemoryPressure
 // (Kubernetes 1.37, pkg/kubelet/eviction/helpers.go): usage over request, lower
 // priority, larger excess; then, to make the order total, larger usage and the
-// UID. Departures: a pod without numbers comes last instead of first, one that a
-// soft eviction is stopping already comes before the others, and RankOptions.
+// UID. Departures: one that a soft eviction is stopping already comes before the
+// others, and those that RankOptions names.
 func compareMemory(a, b *Candidate, o RankOptions) int {
 	if a.Known != b.Known {
-		return firstIf(a.Known)
+		return firstIf(a.Known != o.UnmeasuredFirst)
 	}
 	if a.Evicting != b.Evicting {
 		return firstIf(a.Evicting)

@@ -17,11 +17,16 @@ func (e *Engine) Run(ctx context.Context) error {
 	if !e.running.CompareAndSwap(false, true) {
 		return errors.New("eviction: already running")
 	}
-	w, err := newWaker()
-	if err != nil {
-		return err
+	var w *waker
+	wait, wake := e.wait, func() {}
+	if wait == nil {
+		var err error
+		if w, err = newWaker(); err != nil {
+			return err
+		}
+		defer w.close()
+		wait, wake = w.wait, w.wake
 	}
-	defer w.close()
 	resume := e.restore(ctx)
 
 	var slow, fast sync.WaitGroup
@@ -37,13 +42,13 @@ func (e *Engine) Run(ctx context.Context) error {
 
 	stop := make(chan struct{})
 	var samplerDone sync.WaitGroup
-	samplerDone.Go(func() { e.sample(w, stop) })
+	samplerDone.Go(func() { e.sample(wait, stop) })
 	fast.Go(func() {
-		e.degraded("killer", enterRealtime())
+		e.enterRealtime("killer")
 		e.killer.run(e.orders)
 	})
 	fast.Go(func() {
-		e.degraded("fallback killer", enterRealtime())
+		e.enterRealtime("fallback killer")
 		e.killer.takeOver(e.stuck)
 	})
 	slow.Go(func() { e.loop(ctx) })
@@ -54,7 +59,7 @@ func (e *Engine) Run(ctx context.Context) error {
 
 	<-ctx.Done()
 	close(stop)
-	w.wake()
+	wake()
 	samplerDone.Wait()
 	close(e.orders)
 	close(e.stuck)
@@ -66,15 +71,22 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // sample is the fast half's loop.
-func (e *Engine) sample(w *waker, stop <-chan struct{}) {
-	e.degraded("sampler", enterRealtime())
+func (e *Engine) sample(wait func(time.Duration), stop <-chan struct{}) {
+	e.enterRealtime("sampler")
 	for {
 		select {
 		case <-stop:
 			return
 		default:
 		}
-		w.wait(e.sampler.tick())
+		wait(e.sampler.tick())
+	}
+}
+
+// enterRealtime makes the calling goroutine's thread a real-time one.
+func (e *Engine) enterRealtime(part string) {
+	if e.wait == nil {
+		e.degraded(part, enterRealtime())
 	}
 }
 

@@ -130,7 +130,7 @@ func (s *Sampler) round(h *hard, m *MemorySample, rules *Rules, busy, ended bool
 	}
 	switch {
 	case !h.armed.armed(rules):
-		st.action, h.core.met = waiting, 0
+		st.action, h.core.met, h.core.past = waiting, 0, false
 	case !ended && s.emergency(h, &st, m.At):
 		st.action = decide
 	}
@@ -232,10 +232,11 @@ func (s *Sampler) decide(h *hard, m *MemorySample, st *step, rules *Rules) {
 	v := &st.verdict
 	observe, why := rules.Observe, Chosen
 	if !observe {
-		if why = h.breaker.stops(m.At); why != Chosen {
+		if why = h.breaker.stops(m.At); why != Chosen && !rules.AsKubelet.NoBreakers {
 			h.notNow(m.At, why)
 			return
 		}
+		why = Chosen
 		if v.Available >= rules.Floor && h.breaker.spent(m.At, rules.KillBudget) {
 			observe, why = true, BudgetSpent
 		}
@@ -248,14 +249,13 @@ func (s *Sampler) decide(h *hard, m *MemorySample, st *step, rules *Rules) {
 	}
 	s.measure(h, d)
 	earlyBand := v.Available >= rules.Floor
-	victim, none := chooseHard(d.Candidates, plan.barred, v.Available, rules.Floor, RankOptions{
-		Shortage: rules.Amount - min(rules.Amount, v.Available), SmallGainLast: rules.SmallGainLast,
-	})
+	victim, none := chooseHard(d.Candidates, plan.barred, v.Available, rules.Floor, rules.rankBy(v.Available))
 	if victim < 0 {
 		h.latest.nobody(none)
 		return
 	}
 	outside := allGain(d.Candidates, plan.barred)+st.coming+s.underWay() < rules.Amount+rules.MinReclaim-v.Available
+	outside = outside && !rules.AsKubelet.NoBreakers
 	if outside && !observe && h.breaker.outside {
 		h.notNow(m.At, OutsidePressure)
 		return
@@ -270,7 +270,7 @@ func (s *Sampler) decide(h *hard, m *MemorySample, st *step, rules *Rules) {
 	d.Outside, d.bases = outside, s.bases()
 	// Below half the threshold nobody gets time, and who is being stopped softly
 	// had it.
-	if !v.Half && !d.Candidates[victim].Evicting {
+	if (!v.Half || rules.AsKubelet.GraceBelowHalf) && !d.Candidates[victim].Evicting {
 		d.Grace = rules.HardGrace
 	}
 	d.Rules.Observe, d.OverBudget = observe, why == BudgetSpent

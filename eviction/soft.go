@@ -28,6 +28,9 @@ func (e *Engine) considerSoft(ctx context.Context, set *Settings, w *softWatch, 
 	stops, budget := Chosen, false
 	if due && !set.Rules.Observe {
 		stops, budget = w.breaker.stops(now), w.breaker.spent(now, set.KillBudget)
+		if set.Rules.AsKubelet.NoBreakers {
+			stops = Chosen
+		}
 	}
 	if due && (set.Rules.Observe || budget) {
 		w.why = onlyReported(&set.Rules)
@@ -139,12 +142,12 @@ func (e *Engine) chooseSoft(set *Settings, w *softWatch, now time.Time) (*Decisi
 	need := rules.Amount + rules.MinReclaim
 	lacking := need - min(need, w.last.Available)
 	victim, why := choose(cands, barred, true, RankOptions{
-		Shortage: lacking, SmallGainLast: set.Rules.SmallGainLast,
+		Shortage: lacking, SmallGainLast: set.Rules.SmallGainLast, AsKubelet: set.Rules.AsKubelet,
 	})
 	if victim < 0 {
 		return nil, why
 	}
-	outside := overGain(cands, barred) < lacking
+	outside := overGain(cands, barred) < lacking && !set.Rules.AsKubelet.NoBreakers
 	if outside && !rules.Observe && e.outsideBefore(w) {
 		return nil, OutsidePressure
 	}
