@@ -49,7 +49,7 @@ test-vm: ## run the tests that need cgroup v2, systemd or a memory to exhaust, i
 .PHONY: soak-vm
 soak-vm: ## watch in the virtual machine for SOAK (10m) each that load without shortage costs no pod (root, Debian, x86_64)
 	$(GO) build -o bin/evictd-vm ./test/vm
-	bin/evictd-vm soak -for $(SOAK)
+	bin/evictd-vm soak -for $(SOAK) $(ARGS)
 
 .PHONY: vm
 vm: ## run CMD='a shell line' in the virtual machine (ARGS='-m 1024 -swap 512 -share DIR:/mnt:rw'; root, Debian, x86_64)

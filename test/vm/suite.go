@@ -133,11 +133,16 @@ func soakCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	quiet := flags.Duration("for", 10*time.Minute, "how long each test watches that nothing happens")
+	only := flags.String("only", "", "run only the steps whose name, as MACHINE/STEP, matches this regular expression")
 	logs := flags.String("logs", "bin/vm", "folder for all output and the machines' logs")
 	if err := flags.Parse(args); err != nil {
 		return 0, errors.Join(errUsage, err)
 	}
-	return runSuite(ctx, soakSuite(*quiet), *logs, stdout, stderr)
+	re, err := regexp.Compile(*only)
+	if err != nil {
+		return 0, fmt.Errorf("%w: -only: %w", errUsage, err)
+	}
+	return runSuite(ctx, selectSteps(soakSuite(*quiet), re), *logs, stdout, stderr)
 }
 
 // selectSteps leaves out what does not match.
