@@ -106,6 +106,7 @@ func (a *app) check(ctx context.Context) *findings {
 	}
 	a.checkMachine(f, cfg)
 	checkRuntime(ctx, f, cfg)
+	checkFacts(ctx, f, cfg)
 	checkSockets(f, cfg)
 	checkDirs(f, cfg)
 	return f
