@@ -1,19 +1,44 @@
 package main
 
 import (
+	"context"
 	"sync"
+	"time"
 
+	"github.com/sirupsen/logrus"
+
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
 	"github.com/cri-evictd/cri-evictd/eviction"
 	"github.com/cri-evictd/cri-evictd/eviction/diskusage"
+	"github.com/cri-evictd/cri-evictd/inventory"
 )
 
 // podUsage tells the evictor what pods have on disk.
 type podUsage struct {
 	collector *diskusage.Collector
+	alarm     func() bool // set by run
 
 	mu   sync.Mutex
 	last *diskusage.Usage // what pods was made of
 	pods map[string]*eviction.PodUsage
+}
+
+// newPodUsage measures nothing before run.
+func newPodUsage(places diskusage.Places, fs *cgroupfs.FS, store *inventory.Store, stats diskusage.Stats, log logrus.FieldLogger) *podUsage {
+	u := new(podUsage)
+	u.collector = diskusage.New(diskusage.Options{
+		Places: places, Pods: store.Snapshot, Stats: stats, Processes: diskusage.CgroupProcesses{FS: fs},
+		Paused: func() bool { return u.alarm() }, Clock: time.Now, Log: log,
+	})
+	return u
+}
+
+// run measures until ctx ends, and rests while alarm says so.
+func (u *podUsage) run(ctx context.Context, alarm func() bool, log logrus.FieldLogger) {
+	u.alarm = alarm
+	if err := u.collector.Run(ctx); err != nil {
+		log.WithError(err).Warn("measuring what pods have on disk")
+	}
 }
 
 // PodUsage implements eviction.PodUsageSource.

@@ -1,12 +1,23 @@
 package main
 
 import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/sirupsen/logrus"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/cri-evictd/cri-evictd/eviction"
 	"github.com/cri-evictd/cri-evictd/eviction/diskusage"
+	"github.com/cri-evictd/cri-evictd/inventory"
 )
 
 // What the evictor gets says the same as what was measured.
@@ -56,4 +67,70 @@ func TestPodUsage(t *testing.T) {
 	if want := []eviction.UsagePart{volume, rest, layer}; len(got) != 1 || !slices.Equal(got["u"].Parts, want) {
 		t.Errorf("%+v, want %+v", got["u"], want)
 	}
+}
+
+type layerOf string
+
+func (l layerOf) ListContainerStats(context.Context) ([]*runtimeapi.ContainerStats, error) {
+	return []*runtimeapi.ContainerStats{{
+		Attributes: &runtimeapi.ContainerAttributes{Id: "c"},
+		WritableLayer: &runtimeapi.FilesystemUsage{
+			Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: string(l)},
+			UsedBytes: &runtimeapi.UInt64Value{Value: 700}, InodesUsed: &runtimeapi.UInt64Value{Value: 7},
+		},
+	}}, nil
+}
+
+// From a pod's real directories to what the evictor is told; in an alarm nothing
+// is walked.
+func TestPodUsageRuns(t *testing.T) {
+	root := t.TempDir()
+	logs := filepath.Join(root, "logs", "ns_pod_u1", "c")
+	for _, dir := range []string{logs, filepath.Join(root, "kubelet", "pods", "u1")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(logs, "0.log"), make([]byte, 10000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		log := logrus.New()
+		log.SetOutput(io.Discard)
+		store := inventory.NewStore(inventory.Options{MemTotal: 1 << 30})
+		store.ApplyListing(inventory.Listing{
+			Started: time.Now(), Finished: time.Now(),
+			Sandboxes:  []inventory.ListedSandbox{{Sandbox: inventory.Sandbox{ID: "s", Ready: true}, Pod: inventory.Ref{Namespace: "ns", Name: "pod", UID: "u1"}}},
+			Containers: []inventory.Container{{ID: "c", SandboxID: "s", Name: "c", Running: true}},
+		})
+		places := diskusage.Places{KubeletRoot: filepath.Join(root, "kubelet"), LogsDir: filepath.Join(root, "logs"), Proc: "/proc"}
+		u := newPodUsage(places, nil, store, layerOf(root), log)
+		var alarm atomic.Bool
+		alarm.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { u.run(ctx, alarm.Load, log) })
+		kinds := func() map[string]eviction.UsagePart {
+			out := map[string]eviction.UsagePart{}
+			time.Sleep(5 * time.Second)
+			if p := u.PodUsage()["u1"]; p != nil {
+				for _, part := range p.Parts {
+					out[part.What] = part
+				}
+			}
+			return out
+		}
+		if k := kinds(); k[eviction.PartLogs].Bytes.Known || k[eviction.PartWritableLayer].Bytes.Value != 700 {
+			t.Errorf("in an alarm: %+v", k)
+		}
+		alarm.Store(false)
+		if k := kinds(); k[eviction.PartLogs].Inodes.Value != 3 || k[eviction.PartLogs].Freed != eviction.FreedByDeletion {
+			t.Errorf("%+v", k)
+		}
+		if a, b := u.PodUsage(), u.PodUsage(); a["u1"] != b["u1"] {
+			t.Error("what has not changed is made anew")
+		}
+		cancel()
+		wg.Wait()
+	})
 }

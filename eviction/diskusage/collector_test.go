@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/cri-evictd/cri-evictd/inventory"
@@ -278,6 +279,46 @@ func TestCollectorIsFair(t *testing.T) {
 	}
 }
 
+// Over a round of many pods, and with a call that hangs for a while, the walker
+// works one part in twenty of the time (bugs.md B108).
+func TestCollectorSharesTime(t *testing.T) {
+	uids := []string{uid1, uid2}
+	r := newRig(t, uids...)
+	for _, uid := range uids {
+		r.fill(t, uid)
+		for i := range 2000 {
+			put(t, 0, r.root, "logs", "ns_pod-"+uid+"_"+uid, name(i))
+		}
+	}
+	looks := 0
+	r.c.opt.Clock = func() time.Time {
+		if looks++; looks == 100 {
+			r.now = r.now.Add(2 * time.Second)
+		}
+		r.now = r.now.Add(700 * time.Microsecond)
+		return r.now
+	}
+	var worked, passed, longest time.Duration
+	for range 300 {
+		began := r.now
+		d := r.w.step()
+		took := r.now.Sub(began)
+		worked, passed, longest = worked+took, passed+took+d, max(longest, took)
+		if looks < 100 && took > 2*stepTime {
+			t.Fatalf("a step took %v", took)
+		}
+		r.now = r.now.Add(d)
+	}
+	if worked < time.Second || worked*(share-1) > passed || longest > 2*time.Second+2*stepTime {
+		t.Errorf("worked %v of %v, %v at a time", worked, passed, longest)
+	}
+	for _, uid := range uids {
+		if p := only(t, r.c.Usage().Pods[uid], Logs); p.AtLeast || p.Inodes.Value != 2003 {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 // Words that are no names in a path lead nowhere.
 func TestPlacesRefusePaths(t *testing.T) {
 	p := Places{KubeletRoot: "/k", LogsDir: "/l"}
@@ -336,17 +377,19 @@ func (s statsNow) ListContainerStats(context.Context) ([]*runtimeapi.ContainerSt
 func TestPolitely(t *testing.T) {
 	done := make(chan error)
 	var stat []byte
+	var prio uintptr
 	go func() {
 		err := politely()
 		if err == nil {
 			stat, err = os.ReadFile("/proc/thread-self/stat")
+			prio, _, _ = unix.Syscall(unix.SYS_IOPRIO_GET, ioprioWhoProcess, 0, 0)
 		}
 		done <- err
 	}()
 	if err := <-done; err != nil {
 		t.Skipf("not permitted: %v", err)
 	}
-	if nice := niceOf(t, stat); nice != "19" {
-		t.Errorf("nice %s", nice)
+	if nice := niceOf(t, stat); nice != "19" || prio != ioprioIdle {
+		t.Errorf("nice %s, I/O priority %#x", nice, prio)
 	}
 }
