@@ -105,6 +105,8 @@ type Parts struct {
 	// for virtual time (testing/synctest), which does not pass while somebody waits
 	// in the kernel.
 	Wait func(time.Duration)
+	// Teller tells Kubernetes of evictions; nil: nobody does.
+	Teller Teller
 	// BetweenIntentAndKill is called by the killer thread; nil outside of tests
 	// that break off there.
 	BetweenIntentAndKill func()
@@ -148,6 +150,7 @@ type Engine struct {
 	terminating func(uid string) bool
 	gone        func(uid string) bool
 	factSources func() []SourceNow
+	teller      Teller
 	soft        softHalf
 
 	mu          sync.Mutex
@@ -200,7 +203,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 		unkillable: map[string]time.Time{},
 		absent:     map[string]time.Time{},
 		started:    p.Clock(),
-		hooks:      p.Hooks, terminating: p.Terminating, gone: p.Gone, factSources: p.FactSources, soft: newSoftHalf(),
+		hooks:      p.Hooks, terminating: p.Terminating, teller: p.Teller, gone: p.Gone, factSources: p.FactSources, soft: newSoftHalf(),
 	}
 	e.configured = set
 	if p.LedgerProblem != nil {

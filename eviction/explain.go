@@ -41,6 +41,8 @@ type State struct {
 	Sources []SourceNow `json:"sources"`
 	// HoldStates are how many records of the holds file are in which state.
 	HoldStates map[string]int `json:"holdStates"`
+	// Telling is how Kubernetes is told of evictions; absent when it is not.
+	Telling *TellingNow `json:"telling,omitempty"`
 }
 
 // MemoryNow is the last sample.
@@ -97,6 +99,7 @@ func (e *Engine) State() State {
 	s.Soft, s.Conditions = e.softNow(), e.conditionsNow()
 	s.Signals, s.Sources = e.signals(), e.sources(&s)
 	s.Soft, s.Conditions = e.softNow(), e.conditionsNow()
+	s.Telling = e.telling()
 	return s
 }
 

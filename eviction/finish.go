@@ -41,7 +41,7 @@ func (e *Engine) settle(ctx context.Context, log *logrus.Entry, d *Decision, rep
 		stopDone <- e.stopUntilDone(stopCtx, d.ID, pod.UID, pod.containers, pod.sandboxes, d.Grace, &stopped, log)
 	}()
 
-	ok, tries := verify(ctx, d, e.clock, stopped.Load)
+	ok, tries := verify(ctx, d, e.clock, stopped.Load, func() { e.tell(d) })
 	settled := e.clock()
 	report.Kill = killReport(d, settled, tries)
 	if ctx.Err() != nil && !ok {
@@ -88,6 +88,7 @@ func (e *Engine) announce(log *logrus.Entry, d *Decision) {
 		log = log.WithField("noDirect", pod.NoDirect)
 	}
 	log.Warn("evicting: " + e.summary(d))
+	e.thresholdMet(d.Signal)
 	if d.Outside {
 		log.Error(outsideText(e.consumers()) + "; nobody else is evicted for a minute")
 	}

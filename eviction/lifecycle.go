@@ -116,6 +116,7 @@ func (e *Engine) release(r holds.Record, reason string) {
 		log.WithError(err).Error("the hold could not be released")
 		return
 	}
+	e.withdraw(r.ID, reason)
 	e.counters.released(reason)
 	log.WithField("heldFor", r.ReleasedAt.Sub(r.Decided).Round(time.Millisecond)).Info("hold released: the pod may start again")
 	e.wantPlan()

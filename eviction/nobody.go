@@ -94,6 +94,9 @@ func (e *Engine) sayWhy(h *hard, why NoVictim) {
 	e.log.WithFields(logrus.Fields{"signal": h.signal, "available": now.Available, "threshold": rules.Amount}).
 		Log(level, string(h.signal)+" is below its threshold and nothing is evicted: "+r.Summary)
 	e.keep(r)
+	if !rules.Observe {
+		e.thresholdMet(h.signal)
+	}
 }
 
 // candidatesNow measures every pod of the plan and ranks them.

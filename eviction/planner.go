@@ -98,7 +98,7 @@ type planInput struct {
 	// evicting maps the UID of each pod that a soft eviction is stopping to its
 	// decision. Such a pod is not barred by what held says of it.
 	evicting map[string]uint64
-	// told: Kubernetes is told of evictions (Settings.Told).
+	// told: Kubernetes is told of evictions, and kubelet unmounts memory emptyDirs.
 	told bool
 	// allocatable: allocatableMemory.available is watched.
 	allocatable bool

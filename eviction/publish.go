@@ -48,7 +48,7 @@ func (e *Engine) publishPlan() {
 		in.snapshot = &inventory.Snapshot{}
 	}
 	in.expected = e.factsExpected()
-	in.told, in.allocatable = e.settings().Told, e.settings().watches(AllocatableMemoryAvailable)
+	in.told, in.allocatable = e.tells(), e.settings().watches(AllocatableMemoryAvailable)
 	e.planner.protect = e.settings().Protection
 	e.sampler.plan.Store(e.planner.build(in))
 }

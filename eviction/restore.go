@@ -58,6 +58,7 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 			}
 			e.countRepeat(r.UID, r.KilledAt)
 			e.stillComing(r)
+			e.tellRecord(r)
 			log.Warn("a kill was interrupted by our end and had its effect; its hold stands")
 		case alive && r.State == holds.Intent && !breach:
 			log.Info("a kill was interrupted before it began, and the pressure is over: dropped")
@@ -71,6 +72,7 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 			out = append(out, e.resumed(r, pod, sample))
 		default:
 			e.stillComing(r)
+			e.tellRecord(r)
 			log.Info("the hold of an evicted pod stands")
 		}
 	}

@@ -25,9 +25,6 @@ type Settings struct {
 	// KillBudget is how many pods a signal may cost per hour before it only
 	// observes; 0: no limit. Below the floor it does not apply.
 	KillBudget int
-	// Told says that Kubernetes is told of evictions: kubelet then unmounts the
-	// pod's memory emptyDirs, and their bytes count as gain.
-	Told bool
 	// KubeletConfigured: kubelet's own configuration is to be read, which was
 	// done last at KubeletReadAt; zero when it could not be.
 	KubeletConfigured bool

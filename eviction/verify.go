@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -84,8 +85,11 @@ func (v *verifier) pause(now time.Time) time.Duration {
 
 // verify follows a kill to its end: it repeats the kill with back-off while
 // processes are left. stopped says whether CRI has reported the pod stopped,
-// which is all that can be known of a pod without a cgroup to look at.
-func verify(ctx context.Context, d *Decision, clock func() time.Time, stopped func() bool) (ok bool, tries int) {
+// which is all that can be known of a pod without a cgroup to look at. empty is
+// called once, when no process was left for the first time: before the memory
+// is back.
+func verify(ctx context.Context, d *Decision, clock func() time.Time, stopped func() bool, empty func()) (ok bool, tries int) {
+	empty = sync.OnceFunc(empty)
 	pod := d.pod()
 	v := newVerifier(clock())
 	v.retryAt = v.retryAt.Add(d.Grace) // the first direct kill is the escalation
@@ -103,7 +107,11 @@ func verify(ctx context.Context, d *Decision, clock func() time.Time, stopped fu
 		if err != nil || len(pod.cgroups) == 0 {
 			populated, known = !stopped(), false
 		}
-		switch v.observe(now, populated, usage, known) {
+		step := v.observe(now, populated, usage, known)
+		if !v.emptyAt.IsZero() {
+			empty()
+		}
+		switch step {
 		case verifySettled:
 			d.kill.emptyAt.Store(v.emptyAt.UnixNano())
 			return true, v.tries

@@ -109,7 +109,7 @@ func TestVerifierLooksOftenAtFirst(t *testing.T) {
 func verified(t *testing.T, d *Decision, stopped func(since time.Duration) bool) (ok bool, tries int, took time.Duration) {
 	t.Helper()
 	begin := time.Now()
-	ok, tries = verify(t.Context(), d, time.Now, func() bool { return stopped(time.Since(begin)) })
+	ok, tries = verify(t.Context(), d, time.Now, func() bool { return stopped(time.Since(begin)) }, func() {})
 	return ok, tries, time.Since(begin)
 }
 
@@ -206,7 +206,7 @@ func TestVerifyEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()
-		ok, _ := verify(ctx, ordered(p), time.Now, func() bool { return false })
+		ok, _ := verify(ctx, ordered(p), time.Now, func() bool { return false }, func() {})
 		if ok || time.Since(begin) != time.Second {
 			t.Errorf("ok %v after %v", ok, time.Since(begin))
 		}

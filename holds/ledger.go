@@ -19,6 +19,7 @@ const (
 	bucketHolds     = "holds"     // ID -> record as in the holds file
 	bucketDecisions = "decisions" // ID -> JSON
 	bucketRepeats   = "repeats"   // pod UID -> see ledger_repeat.go
+	bucketNotices   = "notices"   // ID -> JSON
 
 	keyFormat    = "format"
 	keyBootID    = "bootID"

@@ -167,7 +167,7 @@ func (l *Ledger) openLocked() (f *os.File, created bool, err error) {
 
 // prepare makes the buckets and counts the decisions.
 func (d *database) prepare(tx *bbolt.Tx) error {
-	for _, name := range []string{bucketMeta, bucketHolds, bucketDecisions, bucketRepeats} {
+	for _, name := range []string{bucketMeta, bucketHolds, bucketDecisions, bucketRepeats, bucketNotices} {
 		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
 			if errors.Is(err, bolterrors.ErrIncompatibleValue) {
 				return fmt.Errorf("%w: %q is not a bucket", errDamaged, name)
