@@ -78,6 +78,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		out.put("wakeup_source_in_use", truth(w.InUse), w.Source)
 		out.put("wakeups_total", float64(w.Woken), w.Source)
 	}
+	out.telling(state.Telling)
 	out.sources(state.Sources)
 	c.collectProxy(&out)
 }
@@ -192,6 +193,24 @@ func (o *sink) sampler(m *eviction.MemoryNow) {
 	o.put("sampler_samples_total", float64(m.Samples))
 	o.put("sampler_failures_total", float64(m.Failures))
 	o.put("sampler_period_seconds", m.Period.Seconds())
+}
+
+func (o *sink) telling(t *eviction.TellingNow) {
+	if t == nil {
+		return
+	}
+	o.put("telling_queue", float64(t.Queued), "queued")
+	o.put("telling_queue", float64(t.Verifying), "verifying")
+	o.put("telling_oldest_seconds", t.OldestAge.Seconds())
+	o.put("telling_up", truth(t.Reachable))
+	for _, way := range []string{"status", "evict", "delete", "none"} {
+		o.put("telling_way", truth(t.Way == way), way)
+	}
+	for _, n := range t.Told {
+		o.put("told_total", float64(n.Count), n.Way, n.Outcome)
+	}
+	o.put("telling_requests_total", float64(t.Patches), "pod")
+	o.put("telling_requests_total", float64(t.Events), "event")
 }
 
 func (o *sink) sources(list []eviction.SourceNow) {

@@ -58,6 +58,13 @@ func Families() []Family {
 		{"holds", gauge, []string{"state"}, "Records of the holds file: intent (kill in progress), killed (may not start), released."},
 		{"holds_released_total", counter, []string{"reason"}, "Holds that ended, by reason."},
 
+		{"telling_queue", gauge, []string{"state"}, "Evictions that Kubernetes is to be told of: queued, or told and watched for kubelet's overwriting them (verifying). No series of this kind without kubeconfig."},
+		{"telling_oldest_seconds", gauge, nil, "How long ago the oldest eviction was decided that Kubernetes is not told of; 0 when there is none."},
+		{"telling_up", gauge, nil, "1 when the API server answered last time."},
+		{"telling_way", gauge, []string{"way"}, "1 for the way in which Kubernetes is told: as reportMode says or, where that is refused, the next one that is permitted; none when nothing is."},
+		{"told_total", counter, []string{"way", "outcome"}, "Evictions whose telling is over, by the way and how it ended: told, withoutReason (kubelet took the reason back because every container ended with 0), ended, deleting, gone, static, withdrawn (the pod may run again), refused, expired, dropped."},
+		{"telling_requests_total", counter, []string{"kind"}, "Requests the API server took: about a pod, or for an event."},
+
 		{"sampler_samples_total", counter, nil, "Samples of memory that were taken."},
 		{"sampler_failures_total", counter, nil, "Samples that could not be taken."},
 		{"sampler_period_seconds", gauge, nil, "How long the sampler waits for the next sample at most."},

@@ -112,6 +112,11 @@ func newFixed() *fixed {
 			Wakeups:    []eviction.WakeupState{{Source: "pressure", InUse: true, Detail: "some 150ms of 1s", Woken: 12}, {Source: "usage"}},
 			Conditions: eviction.ConditionsNow{MemoryPressure: true, Since: moment}, NotAdmitted: []eviction.NotAdmitted{{}},
 			Signals: signalsNow(), Sources: sourcesNow(), HoldStates: map[string]int{"intent": 1, "killed": 2},
+			Telling: &eviction.TellingNow{
+				Mode: "status", Way: "evict", Fallback: "status is refused: forbidden", Server: "https://10.0.0.1:6443", Node: "n1", Since: moment,
+				Reachable: true, Queued: 2, Verifying: 1, OldestAge: time.Minute, Patches: 5, Events: 4,
+				Told: []eviction.ToldCount{{Way: "evict", Outcome: "gone", Count: 3}, {Way: "status", Outcome: "told", Count: 7}},
+			},
 		},
 		counts: countsNow(),
 		explain: eviction.Explanation{

@@ -148,6 +148,11 @@ func problems(s *Status) []string {
 		add(!x.OK && !x.Absent && x.Error != "", "pod facts of %s cannot be read: %s", x.Name, x.Error)
 	}
 	add(len(e.ControlPlane) > 0, "%s: %s", eviction.ControlPlaneText, strings.Join(e.ControlPlane, ", "))
+	if t := e.Telling; t != nil {
+		add(t.Way == "none", "Kubernetes cannot be told of evictions: %s", t.Fallback)
+		add(!t.Reachable && t.Queued > 0, "the API server does not answer, %d evictions are not told: %s", t.Queued, t.Problem)
+		add(t.QueueProblem != "" && t.QueueProblem != e.LedgerError, "evictions that are not told would be lost by a restart: %s", t.QueueProblem)
+	}
 	add(e.LedgerError != "", "ledger: %s", e.LedgerError)
 	add(e.HoldsError != "", "holds file: %s", e.HoldsError)
 	for _, line := range s.Config.Failed {

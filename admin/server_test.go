@@ -124,6 +124,11 @@ func TestProblems(t *testing.T) {
 		{"list", func(s *Status) { s.Engine.Inventory.ListError = "listing: x" }, "listing: x"},
 		{"tree", func(s *Status) { s.Engine.Inventory.TreeError = "x" }, "cgroup tree: x"},
 		{"waiting", func(s *Status) { s.Engine.Waiting = "x" }, "memory.available is below its threshold and nothing is evicted: x"},
+		{"not told", func(s *Status) { s.Engine.Telling = &eviction.TellingNow{Queued: 2, Problem: "x"} }, "the API server does not answer, 2 evictions are not told: x"},
+		{"no right to tell", func(s *Status) { s.Engine.Telling = &eviction.TellingNow{Way: "none", Fallback: "x"} }, "Kubernetes cannot be told of evictions: x"},
+		{"queue", func(s *Status) {
+			s.Engine.Telling = &eviction.TellingNow{Reachable: true, QueueProblem: "x"}
+		}, "evictions that are not told would be lost by a restart: x"},
 		{"ledger", func(s *Status) { s.Engine.LedgerError = "x" }, "ledger: x"},
 		{"holds", func(s *Status) { s.Engine.HoldsError = "x" }, "holds file: x"},
 		{"proxy", func(s *Status) { s.Proxy = ProxyStatus{Error: "x"} }, "no proxy (x): holds are not enforced, pods may be started again"},

@@ -42,6 +42,17 @@ const (
 	Observe Mode = "observe"
 )
 
+// Report is how Kubernetes is told of evictions.
+type Report string
+
+// The values of reportMode.
+const (
+	ReportStatus Report = "status"
+	ReportEvict  Report = "evict"
+	ReportDelete Report = "delete"
+	ReportNone   Report = "none"
+)
+
 // Config is the configuration with its defaults filled in and every value
 // valid.
 type Config struct {
@@ -60,6 +71,7 @@ type Config struct {
 	// for the host name.
 	Kubeconfig string
 	NodeName   string
+	ReportMode Report
 
 	MemoryAvailableFrom eviction.MemoryAvailableFrom
 	// EvictionHard has an entry for every signal in Defaults and for each that

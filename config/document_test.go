@@ -13,7 +13,7 @@ import (
 func dump(c Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %s %s %s %s %s %s %q %s %s\n", c.Mode, c.Listen, c.RuntimeEndpoint, c.AdminSocket, c.ProxySocket, c.StateDir, c.RunDir, c.KubeletRootDir, c.KubeletConfig, c.MemoryAvailableFrom, c.PodsAPISocket)
-	fmt.Fprintf(&b, "%s %s\n", c.Kubeconfig, c.NodeName)
+	fmt.Fprintf(&b, "%s %s %s\n", c.Kubeconfig, c.NodeName, c.ReportMode)
 	for _, s := range eviction.Signals() {
 		fmt.Fprintf(&b, "%s hard %s reclaim %s\n", s, thresholdText(c.EvictionHard, s), thresholdText(c.EvictionMinimumReclaim, s))
 	}

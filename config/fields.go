@@ -126,6 +126,19 @@ func Fields() []Field {
 			set: func(r *reader, c *Config) { r.duration(&c.HoldMaximum, time.Second, 7*24*time.Hour) }},
 		{Key: "decorateStatus", Default: "true", Bounds: "true, false", Doc: "ContainerStatus of an evicted pod says Evicted and why",
 			set: func(r *reader, c *Config) { r.boolean(&c.DecorateStatus) }},
+		{Key: "kubeconfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "access to the API server, by which Kubernetes is told of evictions, and where this node's pods are followed as well; kubelet's own will do, exec plugins and rotating certificates included",
+			set:   func(r *reader, c *Config) { r.path(&c.Kubeconfig) },
+			fixed: func(c *Config) string { return c.Kubeconfig }},
+		{Key: "nodeName", Default: "the host name", Unit: "name", Bounds: "DNS name of at most 253 bytes", Doc: "this node's name in the cluster, as in kubelet's --hostname-override",
+			set:   func(r *reader, c *Config) { r.nodeName(&c.NodeName) },
+			fixed: func(c *Config) string { return c.NodeName }},
+		{Key: "reportMode", Default: string(ReportStatus), Bounds: "status, evict, delete, none", Doc: "how Kubernetes is told: status sets Failed and Evicted as kubelet's own eviction does, evict asks the eviction API (disruption budgets are heard), delete deletes the pod; what the identity may not do is replaced by the next of these; without kubeconfig it is none",
+			set: func(r *reader, c *Config) {
+				if m := r.oneOf(string(ReportStatus), string(ReportEvict), string(ReportDelete), string(ReportNone)); m != "" {
+					c.ReportMode = Report(m)
+				}
+			},
+			fixed: func(c *Config) string { return string(c.ReportMode) }},
 		{Key: "metricsBindAddress", Default: DefaultMetricsAddress, Unit: "host:port", Bounds: "\"\" or \"0\" for none", Doc: "where metrics, /healthz and /readyz are served",
 			set:   func(r *reader, c *Config) { r.hostPort(&c.MetricsBindAddress) },
 			fixed: func(c *Config) string { return c.MetricsBindAddress }},
@@ -142,16 +155,6 @@ func Fields() []Field {
 			set: func(r *reader, _ *Config) { r.words() }},
 		{Key: "podLogsDir", Default: "/var/log/pods", Unit: "path", Bounds: "absolute", Doc: "the pods' logs", Without: later,
 			set: func(r *reader, _ *Config) { var s string; r.path(&s) }},
-		{Key: "kubeconfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "access to the API server, kubelet's own will do: this node's pods are followed there as well",
-			set:   func(r *reader, c *Config) { r.path(&c.Kubeconfig) },
-			fixed: func(c *Config) string { return c.Kubeconfig }},
-		{Key: "nodeName", Default: "the host name", Unit: "name", Bounds: "DNS name of at most 253 bytes", Doc: "this node's name in the cluster",
-			set:   func(r *reader, c *Config) { r.nodeName(&c.NodeName) },
-			fixed: func(c *Config) string { return c.NodeName }},
-		{Key: "reportMode", Default: "status", Bounds: "status, evict, delete, none", Doc: "how Kubernetes is told", Without: later,
-			set: func(r *reader, _ *Config) {
-				r.oneOf("status", "evict", "delete", "none")
-			}},
 	}
 }
 

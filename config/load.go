@@ -55,6 +55,7 @@ func Default() Config {
 		EvictionSoft:           map[eviction.Signal]eviction.Threshold{},
 		EvictionSoftGrace:      map[eviction.Signal]time.Duration{},
 		KillBudget:             DefaultKillBudget,
+		ReportMode:             ReportStatus,
 		MetricsBindAddress:     DefaultMetricsAddress,
 		PressureTransition:     defaultTransition,
 		ProtectStatic:          true,

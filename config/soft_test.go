@@ -99,7 +99,7 @@ func TestNeedRestart(t *testing.T) {
 	fixed := map[string]string{
 		"listen": "/x.sock", "runtimeEndpoint": "/y.sock", "adminSocket": "/a.sock", "proxySocket": "/p.sock",
 		"stateDir": "/s", "runDir": "/r", "kubeletRootDir": "/k", "podsAPISocket": "/pods.sock", "metricsBindAddress": "127.0.0.1:1",
-		"kubeconfig": "/s", "nodeName": "n2",
+		"kubeconfig": "/s", "nodeName": "n2", "reportMode": "evict",
 	}
 	before := good(t, "")
 	for _, k := range keyCases {

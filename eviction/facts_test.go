@@ -191,7 +191,7 @@ func TestCheatingTenant(t *testing.T) {
 			return all
 		}},
 		"a memory emptyDir of 8 GiB": {add: func(r *rig) []string {
-			r.set.Told = true // without that the stop would free nothing of it
+			r.teller = &fakeTeller{working: true} // without that the stop would free nothing of it
 			r.node.capacity = 16 * gi
 			c := r.add(testPod{uid: "cheat", namespace: "tenant", usage: 8*gi + 50*mi, request: 100 * mi})
 			c.change(func(c *fakeCgroup) { c.shmem = 8 * gi })

@@ -35,6 +35,7 @@ type rig struct {
 	between func()
 	hooks   *fakeHooks
 	ending  func(uid string) bool
+	teller  *fakeTeller // nil: nobody is told
 	gone    func(uid string) bool
 	sources func() []SourceNow
 
@@ -166,8 +167,13 @@ func (r *rig) build() *Engine {
 	if r.meminfo != nil {
 		meminfo = r.meminfo
 	}
+	var teller Teller
+	if r.teller != nil {
+		teller = r.teller
+	}
 	e, err := New(r.set, Parts{
-		Hooks: hooks, Terminating: r.ending, Gone: r.gone, FactSources: r.sources,
+		Teller: teller,
+		Hooks:  hooks, Terminating: r.ending, Gone: r.gone, FactSources: r.sources,
 		Store: store, Syncer: inventory.NewSyncer(store, r.runtime, r.cgroups, time.Now, log),
 		Holds: file, Ledger: r.ledger, Armed: r.armed, Runtime: r.runtime, Cgroups: r.cgroups,
 		Thaw:    func(p string) error { r.thawed = append(r.thawed, p); return nil },

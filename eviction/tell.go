@@ -52,7 +52,7 @@ type TellingNow struct {
 	// Way is what is done; empty while that is not known, none when nothing is
 	// permitted.
 	Way string `json:"way,omitempty"`
-	// Fallback says why Way is not Mode; empty when it is.
+	// Fallback says what is not permitted, and so why Way may not be Mode.
 	Fallback string `json:"fallback,omitempty"`
 	// Server is the API server's URL, Node the name of this node.
 	Server string `json:"server,omitempty"`

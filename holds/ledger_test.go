@@ -52,6 +52,16 @@ func TestLedgerKeepsEverything(t *testing.T) {
 	must(t, l.SetRepeat("u1", 4, at.Add(time.Hour)))
 	must(t, l.DeleteRepeat("u2"))
 	must(t, l.DeleteRepeat("never"))
+	must(t, l.SetNotice(5, []byte(`{"n":5}`)))
+	must(t, l.SetNotice(6, []byte(`{"n":6}`)))
+	must(t, l.SetNotice(5, []byte(`{"n":"again"}`)))
+	must(t, l.DeleteNotice(6))
+	must(t, l.DeleteNotice(99))
+	for _, bad := range []error{l.SetNotice(0, []byte(`{}`)), l.SetNotice(1, []byte(`{`))} {
+		if !errors.Is(bad, ErrInvalid) {
+			t.Errorf("a notice that is not valid: %v", bad)
+		}
+	}
 
 	check := func(l *Ledger) {
 		t.Helper()
@@ -68,6 +78,9 @@ func TestLedgerKeepsEverything(t *testing.T) {
 		repeats, err := l.Repeats()
 		if err != nil || !maps.Equal(repeats, map[string]Repeat{"u1": {Count: 4, Last: at.Add(time.Hour)}}) {
 			t.Errorf("repeats %v, %v", repeats, err)
+		}
+		if n, err := l.Notices(); err != nil || len(n) != 1 || string(n[5]) != `{"n":"again"}` {
+			t.Errorf("notices %q, %v", n, err)
 		}
 		if last, err := l.LastID(); last != 300 || err != nil {
 			t.Errorf("last id %d, %v", last, err)

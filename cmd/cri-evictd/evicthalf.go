@@ -102,6 +102,10 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		parts.Ledger = ledger
 		parts.Copier = holds.NewCopier(writer, ledger, log)
 	}
+	teller := newTeller(cfg, ledger, m.bootID, log)
+	if teller != nil {
+		parts.Teller = teller
+	}
 	engine, err := eviction.New(r.set, parts)
 	if err != nil {
 		return err
@@ -147,6 +151,9 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		})
 	})
 	wg.Go(func() { metrics.Run(rest) })
+	if teller != nil {
+		wg.Go(func() { teller.Run(rest) })
+	}
 	facts.run(rest, &wg, syncer)
 	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, syncer, engine.NotAdmitted, log) })
 	wg.Go(func() {

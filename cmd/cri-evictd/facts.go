@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -50,7 +51,7 @@ func newPodFacts(cfg config.Config, log logrus.FieldLogger) *podFacts {
 		f.api = apiwatch.New(apiwatch.Options{
 			Node: nodeName(cfg, log), Feed: f.store.Feed(inventory.FromAPI), Clock: time.Now, Log: log,
 			Connect: func() (apiwatch.Pods, error) {
-				return apiwatch.Connect(cfg.Kubeconfig, "cri-evictd/"+version())
+				return apiwatch.Connect(cfg.Kubeconfig, userAgent())
 			},
 		})
 	}
@@ -58,17 +59,25 @@ func newPodFacts(cfg config.Config, log logrus.FieldLogger) *podFacts {
 	return f
 }
 
-// nodeName is the configured name or, as kubelet takes it, the host name in lower
-// case (Kubernetes 1.37, pkg/util/node.GetHostname).
-func nodeName(cfg config.Config, log logrus.FieldLogger) string {
+// findNodeName is the configured name or, as kubelet takes it, the host name in
+// lower case (Kubernetes 1.37, pkg/util/node.GetHostname).
+func findNodeName(cfg config.Config) (string, error) {
 	if cfg.NodeName != "" {
-		return cfg.NodeName
+		return cfg.NodeName, nil
 	}
 	name, err := os.Hostname()
 	if err != nil {
-		log.WithError(err).Error("no host name: set nodeName")
+		return "", fmt.Errorf("no host name: set nodeName: %w", err)
 	}
-	return strings.ToLower(strings.TrimSpace(name))
+	return strings.ToLower(strings.TrimSpace(name)), nil
+}
+
+func nodeName(cfg config.Config, log logrus.FieldLogger) string {
+	name, err := findNodeName(cfg)
+	if err != nil {
+		log.Error(err)
+	}
+	return name
 }
 
 // run reads until ctx ends.

@@ -70,6 +70,7 @@ func printStatus(out io.Writer, s *admin.Status) {
 		} else {
 			row("proxy", "not reachable")
 		}
+		row("kubernetes", "%s", tellingText(e.Telling))
 		row("sources", "%s", sourcesText(e.Sources))
 		switch {
 		case s.Metrics.Address == "":
@@ -85,6 +86,9 @@ func printStatus(out io.Writer, s *admin.Status) {
 	})
 	for _, d := range e.Degraded {
 		fmt.Fprintf(out, "degraded: %s\n", d)
+	}
+	if t := e.Telling; t != nil && t.Fallback != "" {
+		fmt.Fprintf(out, "degraded: reportMode %s: %s\n", t.Mode, t.Fallback)
 	}
 	if s.Metrics.Error != "" {
 		fmt.Fprintf(out, "degraded: metrics are not served: %s; trying again\n", s.Metrics.Error)

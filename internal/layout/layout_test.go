@@ -25,7 +25,9 @@ var allowed = map[string][]string{
 
 	"kube":           {"inventory"},
 	"kube/podsapi":   {"kube"},
-	"kube/apiwatch":  {"kube"},
+	"kube/access":    {},
+	"kube/apiwatch":  {"kube", "kube/access"},
+	"kube/tell":      {"eviction", "inventory", "kube", "kube/access"},
 	"kube/allocated": {"kube"},
 
 	"proxy":    {"cri", "holds", "internal/unixsock"},
@@ -49,9 +51,10 @@ var allowed = map[string][]string{
 	"internal/lab/demo":     {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 	"internal/lab/reaction": {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 
-	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "eviction/diskusage", "holds", "internal/unixsock", "inventory", "kube", "kube/allocated", "kube/apiwatch", "kube/podsapi", "proxy", "systemd"},
+	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "eviction/diskusage", "holds", "internal/unixsock", "inventory", "kube", "kube/allocated", "kube/apiwatch", "kube/podsapi", "kube/tell", "proxy", "systemd"},
 	"test/e2e":        {},
 	"test/kubelet":    {},
+	"test/tell":       {},
 	"test/soak":       {"admin", "cri", "internal/lab"},
 	"test/benchproxy": {"cri", "holds", "proxy"},
 

@@ -31,18 +31,20 @@ const (
 )
 
 // Probe asks, by dry runs, which way this identity may tell, beginning with
-// mode. fallback says why it is another one than mode; way is None when nothing
-// is permitted. An error says that there was no answer to go by.
+// mode. fallback says what is not permitted, and so why it may be another one
+// than mode; way is None when nothing is permitted. An error says that there was no answer to go by.
 func Probe(ctx context.Context, api API, mode, node string, now time.Time) (way, fallback string, err error) {
+	var why []string
 	pod, err := api.OwnPod(ctx, node)
 	switch sortOut(err) {
 	case accepted:
 	case forbidden, notFound, notAcceptable:
-		pod = nil // it may tell without being allowed to list
+		// It may be allowed to tell all the same; a node that may not list these
+		// pods is another one.
+		pod, why = nil, []string{fmt.Sprintf("the pods of node %q may not be listed (is nodeName right?): %v", node, err)}
 	default:
 		return "", "", fmt.Errorf("list pods of node %q: %w", node, err)
 	}
-	var why []string
 	for _, w := range waysFrom(mode) {
 		err := try(ctx, api, w, pod, now)
 		switch sortOut(err) {

@@ -146,7 +146,7 @@ func (t *Teller) ask(ctx context.Context, e entry, pod *v1.Pod, way string) {
 			real.due = now.Add(time.Duration(real.refusals) * refusedAfter)
 			t.problem = err.Error()
 			if why == forbidden {
-				t.way = "" // the right may have been taken away: probed anew
+				t.suspect = true // the right may have been taken away
 			}
 			if real.refusals >= refusalsMost {
 				t.settle(real, Refused, now)
@@ -201,7 +201,7 @@ func (t *Teller) nothingDue(now time.Time) time.Duration {
 	defer t.mu.Unlock()
 	wait := idle
 	until := func(at time.Time) { wait = min(wait, max(at.Sub(now), time.Millisecond)) }
-	if t.way == "" {
+	if t.suspect {
 		until(t.probed.Add(probeSpacing))
 	}
 	for _, e := range t.entries {

@@ -61,6 +61,7 @@ type Teller struct {
 	counts   map[[2]string]uint64 // by way and outcome
 	way      string
 	fallback string
+	suspect  bool // what way says may be true no more
 	server   string
 	reach    bool
 	since    time.Time // reach became what it is
@@ -314,7 +315,7 @@ func (t *Teller) back() {
 func (t *Teller) needsProbe(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.probed.IsZero() || now.Sub(t.probed) >= probeEvery || t.way == "" && now.Sub(t.probed) >= probeSpacing
+	return t.probed.IsZero() || now.Sub(t.probed) >= probeEvery || t.suspect && now.Sub(t.probed) >= probeSpacing
 }
 
 // probe finds out which way is permitted.
@@ -330,7 +331,7 @@ func (t *Teller) probe(ctx context.Context, now time.Time) {
 	t.probed = now
 	t.mu.Lock()
 	news := t.way != way || t.fallback != fallback
-	t.way, t.fallback = way, fallback
+	t.way, t.fallback, t.suspect = way, fallback, false
 	t.mu.Unlock()
 	log := t.opt.Log.WithFields(logrus.Fields{"node": t.opt.Node, "mode": t.opt.Mode, "way": way})
 	switch {
@@ -338,7 +339,7 @@ func (t *Teller) probe(ctx context.Context, now time.Time) {
 	case way == None:
 		log.Error("Kubernetes cannot be told of evictions: " + fallback)
 	case fallback != "":
-		log.Warn("Kubernetes is told of evictions in another way than configured: " + fallback)
+		log.Warn("Kubernetes is told of evictions, and not all is permitted: " + fallback)
 	default:
 		log.Info("Kubernetes is told of evictions")
 	}
