@@ -120,9 +120,9 @@ func (e *Engine) isStatic(uid string) bool {
 }
 
 // withdraw keeps a pod that may run again from being ended by what is told late.
-// One that is gone does not run again: its end is still worth telling.
+// One that is gone or being deleted does not: its end is still worth telling.
 func (e *Engine) withdraw(id uint64, reason string) {
-	if e.teller != nil && reason != ReleasedPodGone {
+	if e.teller != nil && reason != ReleasedPodGone && reason != ReleasedPodDeleted {
 		e.teller.Withdraw(id)
 	}
 }

@@ -77,7 +77,7 @@ func TestToldWhenTheContainersAreDead(t *testing.T) {
 func TestWithdrawnWithTheHold(t *testing.T) {
 	for reason, withdrawn := range map[string]bool{
 		ReleasedPressureOver: true, ReleasedByHand: true, ReleasedMaximum: true, ReleasedKillFailed: true, ReleasedBreachGone: true, ReleasedObserve: true,
-		ReleasedPodGone: false,
+		ReleasedPodGone: false, ReleasedPodDeleted: false,
 	} {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t)

@@ -105,9 +105,9 @@ func (a *app) check(ctx context.Context) *findings {
 		f.add(levelWarning, "configuration", "%v", w)
 	}
 	a.checkMachine(f, cfg)
-	a.checkKubernetes(ctx, f, cfg)
 	checkRuntime(ctx, f, cfg)
 	checkFacts(ctx, f, cfg)
+	a.checkKubernetes(ctx, f, cfg)
 	checkSockets(f, cfg)
 	checkDirs(f, cfg)
 	return f
