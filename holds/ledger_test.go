@@ -80,7 +80,7 @@ func TestLedgerKeepsEverything(t *testing.T) {
 			t.Errorf("repeats %v, %v", repeats, err)
 		}
 		if n, err := l.Notices(); err != nil || len(n) != 1 || string(n[5]) != `{"n":"again"}` {
-			t.Errorf("notices %q, %v", n, err)
+			t.Errorf("%d notices, %s, %v", len(n), n[5], err)
 		}
 		if last, err := l.LastID(); last != 300 || err != nil {
 			t.Errorf("last id %d, %v", last, err)
