@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,7 +208,7 @@ type rig struct {
 	api      *fakeAPI
 	queue    *fakeQueue
 	opt      Options
-	connects int
+	connects atomic.Int32
 	teller   *Teller
 	stop     func()
 }
@@ -219,7 +220,7 @@ func newRig(t *testing.T, pods ...*v1.Pod) *rig {
 	r := &rig{t: t, api: newFakeAPI(pods...), queue: &fakeQueue{kept: map[uint64]json.RawMessage{}}}
 	r.opt = Options{
 		Mode: ByStatus, Node: "n1", BootID: "boot", Clock: time.Now, Log: log, Queue: r.queue,
-		Connect: func() (API, error) { r.connects++; return r.api, nil },
+		Connect: func() (API, error) { r.connects.Add(1); return r.api, nil },
 	}
 	return r
 }
