@@ -95,10 +95,11 @@ func TestAbsenceIsSaidOnce(t *testing.T) {
 	r := newRig(t)
 	r.run()
 	r.until("it is absent", func() bool { return r.feed.State().Absent })
-	first := r.lines.LastEntry()
+	// The line comes after the state.
+	r.until("it is said", func() bool { return r.said("kubelet's Pods API is not there") > 0 })
 	stop := r.serve(newKubelet(pod("a", 1)))
 	r.untilPriority("a", "1")
-	if n := r.said("kubelet's Pods API is not there"); n != 1 || first == nil {
+	if n := r.said("kubelet's Pods API is not there"); n != 1 {
 		t.Errorf("said %d times", n)
 	}
 	stop()
