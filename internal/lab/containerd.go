@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -18,13 +17,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-const (
-	// readyTimeout is the default of ReadyTimeout. It is far above the 0.3 s of
-	// an idle machine; builds may run beside us.
-	readyTimeout = 60 * time.Second
-	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
-	pollInterval = 20 * time.Millisecond
-)
+// readyTimeout is the default of ReadyTimeout. It is far above the 0.3 s of an
+// idle machine; builds may run beside us.
+const readyTimeout = 60 * time.Second
 
 // ContainerdOptions says which containerd to start and where.
 type ContainerdOptions struct {
@@ -70,11 +65,8 @@ type Containerd struct {
 
 	opts   ContainerdOptions
 	layout layout
+	prog   *program
 	left   traces // what was seen to be cleaned up; used by Cleanup only
-
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{} // closed when cmd was reaped
 }
 
 // StartContainerd starts containerd with its own root, state and socket,
@@ -101,6 +93,12 @@ func StartContainerd(ctx context.Context, opts ContainerdOptions) (*Containerd, 
 		return nil, fmt.Errorf("lab: %s: too long for containerd's sockets (%d bytes are possible)", dir, maxSocketPath)
 	}
 	c := &Containerd{Socket: l.socket(), LogFile: l.log(), opts: opts, layout: l}
+	c.prog = &program{
+		name: "containerd", path: opts.Tools.Containerd, args: []string{"--config", l.config()}, dir: l.dir,
+		logFile: c.LogFile, ready: opts.ReadyTimeout,
+		// The shim is found through PATH.
+		env: []string{"PATH=" + c.path() + ":" + usualPath, "TMPDIR=" + l.tmp()},
+	}
 	if opts.CRI != nil && opts.CRI.NRI {
 		c.NRISocket = l.nri()
 	}
@@ -108,7 +106,7 @@ func StartContainerd(ctx context.Context, opts ContainerdOptions) (*Containerd, 
 	if err := c.prepare(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.launch(ctx); err != nil {
+	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.Cleanup())
 	}
 	if err := c.importImages(ctx); err != nil {
@@ -154,40 +152,6 @@ func (c *Containerd) prepare(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the process and waits until CRI answers.
-func (c *Containerd) launch(ctx context.Context) error {
-	logFile, err := os.OpenFile(c.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("lab: %w", err)
-	}
-	defer func() { _ = logFile.Close() }() // containerd has its own descriptor
-
-	// Not bound to ctx: it has to survive a cancelled test until Cleanup.
-	cmd := exec.Command(c.opts.Tools.Containerd, "--config", c.layout.config()) // see above
-	cmd.Stdout, cmd.Stderr = logFile, logFile
-	cmd.Dir = c.layout.dir
-	// A small environment, so that no CONTAINERD_ or OTEL_ variable of the
-	// caller changes anything. The shim is found through PATH.
-	cmd.Env = []string{
-		"PATH=" + c.path() + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"TMPDIR=" + c.layout.tmp(),
-	}
-	// Its own process group: Ctrl-C is for the demo, which then cleans up.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("lab: start containerd: %w", err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = cmd.Wait() // how it ended is in its log
-	}()
-	c.mu.Lock()
-	c.cmd, c.done = cmd, done
-	c.mu.Unlock()
-	return c.awaitReady(ctx, done)
-}
-
 // path is what comes in front of the usual PATH.
 func (c *Containerd) path() string {
 	dirs := []string{filepath.Dir(c.opts.Tools.Shim)}
@@ -197,42 +161,21 @@ func (c *Containerd) path() string {
 	return strings.Join(dirs, ":")
 }
 
-// awaitReady returns when CRI answers a call that needs its stores loaded.
-func (c *Containerd) awaitReady(ctx context.Context, done <-chan struct{}) error {
+// start returns when CRI answers a call that needs its stores loaded.
+func (c *Containerd) start(ctx context.Context) error {
 	conn, err := c.Dial()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // only used here
 	rt := runtimeapi.NewRuntimeServiceClient(conn)
-	return c.await(ctx, done, "CRI to answer", func(ctx context.Context) error {
+	return c.prog.start(ctx, func(ctx context.Context) error {
 		if _, err := rt.Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
 			return err
 		}
 		_, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 		return err
 	})
-}
-
-// await repeats ready until it succeeds, containerd ends, or time is up.
-func (c *Containerd) await(ctx context.Context, done <-chan struct{}, what string, ready func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.ReadyTimeout)
-	defer cancel()
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	for {
-		err := ready(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-done:
-			return fmt.Errorf("lab: containerd ended while waiting for %s:\n%s", what, c.logTail())
-		case <-ctx.Done():
-			return fmt.Errorf("lab: waiting for %s: %w (last: %w)\n%s", what, ctx.Err(), err, c.logTail())
-		case <-ticker.C:
-		}
-	}
 }
 
 // importImages gives containerd the workload and the pause image.
@@ -271,7 +214,7 @@ func (c *Containerd) importImages(ctx context.Context) error {
 	defer func() { _ = conn.Close() }() // only used here
 	client := runtimeapi.NewImageServiceClient(conn)
 	for _, img := range labImages() {
-		err := c.await(ctx, c.exited(), "image "+img.name, func(ctx context.Context) error {
+		err := c.prog.await(ctx, "image "+img.name, func(ctx context.Context) error {
 			got, err := client.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: img.name}})
 			if err != nil {
 				return err
@@ -300,57 +243,15 @@ func (c *Containerd) Dial() (*grpc.ClientConn, error) {
 }
 
 // Pid returns containerd's process id, 0 when it does not run.
-func (c *Containerd) Pid() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cmd == nil {
-		return 0
-	}
-	select {
-	case <-c.done:
-		return 0
-	default:
-		return c.cmd.Process.Pid
-	}
-}
-
-// exited returns a channel that is closed when containerd does not run.
-func (c *Containerd) exited() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.done == nil {
-		done := make(chan struct{})
-		close(done)
-		return done
-	}
-	return c.done
-}
+func (c *Containerd) Pid() int { return c.prog.pid() }
 
 // Kill ends containerd with SIGKILL and waits until it is gone. Shims and
 // containers run on. It is no error if containerd does not run.
-func (c *Containerd) Kill() error {
-	if err := c.signal(syscall.SIGKILL); err != nil {
-		return err
-	}
-	<-c.exited()
-	return nil
-}
+func (c *Containerd) Kill() error { return c.prog.kill() }
 
 // Stop ends containerd with SIGTERM, and with SIGKILL after 10 s. Shims and
 // containers run on. It is no error if containerd does not run.
-func (c *Containerd) Stop() error {
-	if err := c.signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
-	select {
-	case <-c.exited():
-		return nil
-	case <-timer.C:
-		return c.Kill()
-	}
-}
+func (c *Containerd) Stop() error { return c.prog.stop() }
 
 // Restart starts containerd again, after stopping it if it runs, and returns
 // when CRI answers. ctx bounds the wait.
@@ -358,27 +259,5 @@ func (c *Containerd) Restart(ctx context.Context) error {
 	if err := c.Stop(); err != nil {
 		return err
 	}
-	return c.launch(ctx)
-}
-
-func (c *Containerd) signal(sig syscall.Signal) error {
-	c.mu.Lock()
-	cmd := c.cmd
-	c.mu.Unlock()
-	if cmd == nil {
-		return nil
-	}
-	// os.Process holds a pidfd: no other process can be hit.
-	if err := cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("lab: signal %v to containerd: %w", sig, err)
-	}
-	return nil
-}
-
-func (c *Containerd) logTail() string {
-	b, err := os.ReadFile(c.LogFile)
-	if err != nil {
-		return err.Error()
-	}
-	return lastLines(b, 15)
+	return c.start(ctx)
 }

@@ -13,13 +13,22 @@ import (
 	"time"
 )
 
+const (
+	usualPath    = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
+	pollInterval = 20 * time.Millisecond
+)
+
 // program is a daemon of the lab: its output goes to a file over all its
 // starts, and it is signalled through the handle of its own process only.
 type program struct {
-	name    string // for messages
-	path    string
-	args    []string
-	dir     string // working folder
+	name string // for messages
+	path string
+	args []string
+	dir  string // working folder
+	// env is the whole environment, small, so that no variable of the caller
+	// changes anything; nil for PATH and HOME.
+	env     []string
 	logFile string
 	ready   time.Duration // how long it may take to be ready
 
@@ -39,7 +48,9 @@ func (p *program) start(ctx context.Context, ready func(context.Context) error) 
 	// Not bound to ctx: it has to survive a cancelled test until it is stopped.
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = logFile, logFile, p.dir
-	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + p.dir}
+	if cmd.Env = p.env; cmd.Env == nil {
+		cmd.Env = []string{"PATH=" + usualPath, "HOME=" + p.dir}
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the caller
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("lab: start %s: %w", p.name, err)
@@ -52,17 +63,20 @@ func (p *program) start(ctx context.Context, ready func(context.Context) error) 
 	p.mu.Lock()
 	p.cmd, p.done = cmd, done
 	p.mu.Unlock()
-	if err := p.await(ctx, done, ready); err != nil {
+	if err := p.await(ctx, p.name+" to be ready", ready); err != nil {
 		return errors.Join(err, p.stop())
 	}
 	return nil
 }
 
-func (p *program) await(ctx context.Context, done <-chan struct{}, ready func(context.Context) error) error {
+// await repeats ready until it succeeds, the program ends, or the time for its
+// start is up.
+func (p *program) await(ctx context.Context, what string, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, p.ready)
 	defer cancel()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
+	done := p.exited()
 	for {
 		err := ready(ctx)
 		if err == nil {
@@ -70,9 +84,9 @@ func (p *program) await(ctx context.Context, done <-chan struct{}, ready func(co
 		}
 		select {
 		case <-done:
-			return fmt.Errorf("lab: %s ended while it was starting:\n%s", p.name, p.logTail())
+			return fmt.Errorf("lab: %s ended while waiting for %s:\n%s", p.name, what, p.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("lab: %s is not ready: %w (last: %w)\n%s", p.name, ctx.Err(), err, p.logTail())
+			return fmt.Errorf("lab: waiting for %s: %w (last: %w)\n%s", what, ctx.Err(), err, p.logTail())
 		case <-ticker.C:
 		}
 	}
@@ -91,6 +105,11 @@ func (p *program) stop() error {
 		return nil
 	case <-timer.C:
 	}
+	return p.kill()
+}
+
+// kill ends the program with SIGKILL and waits until it is gone.
+func (p *program) kill() error {
 	if err := p.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
