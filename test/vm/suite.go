@@ -70,6 +70,8 @@ func suite(all bool) []testMachine {
 		{name: "node", memory: 3072, steps: []testStep{
 			{name: "cgroupfs", folder: "cgroupfs", timeout: 5 * time.Minute, skips: pureV2},
 			{name: "eviction", folder: "eviction", timeout: 3 * time.Minute, flags: []string{"-test.run=^TestReal"}},
+			// Project quotas, which kernels made for containers often lack.
+			{name: "diskusage", folder: "eviction/diskusage", timeout: 3 * time.Minute, flags: []string{"-test.run=Ext4|Overlay|RealCgroup"}},
 			{name: "e2e, cgroupfs driver", folder: "test/e2e", timeout: 80 * time.Minute, flags: []string{cgroupfs}},
 			{name: "e2e, systemd driver", folder: "test/e2e", timeout: 80 * time.Minute, flags: []string{systemd},
 				env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
