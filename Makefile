@@ -35,11 +35,11 @@ test: test-unit test-lab ## run every test with the race detector (as root all o
 
 .PHONY: test-unit
 test-unit: ## run the tests that start no container
-	$(GO) test -race $$($(GO) list ./... | grep -vE '/(internal/lab|test)(/|$$)')
+	GO="$(GO)" .ci/race $$($(GO) list ./... | grep -vE '/(internal/lab|test)(/|$$)')
 
 .PHONY: test-lab
 test-lab: ## run the tests on real containerd 1.6 and 2.4 (root)
-	$(GO) test -race -p 1 -timeout 30m $(LAB)
+	GO="$(GO)" .ci/race -p=1 -timeout=30m $(LAB)
 
 .PHONY: test-vm
 test-vm: ## run the tests that need cgroup v2, systemd or a memory to exhaust, in a virtual machine (root, Debian, x86_64; ARGS='-only packed'; ARGS=-all: every end-to-end test with both cgroup drivers, hours)
