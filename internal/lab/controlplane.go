@@ -6,7 +6,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -140,17 +139,11 @@ func (p *ControlPlane) etcdReady(ctx context.Context) error {
 // when it is ready.
 func (p *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return p.apiserver.start(ctx, func(ctx context.Context) error {
-		ca, err := os.ReadFile(p.caFile())
+		client, done, err := p.client()
 		if err != nil {
-			return err // it makes its certificate at its first start
+			return err
 		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(ca) {
-			return fmt.Errorf("%s: no certificate", p.caFile())
-		}
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
-		defer transport.CloseIdleConnections()
-		client := &http.Client{Transport: transport}
+		defer done()
 		if err := getOK(ctx, client, p.URL+"/readyz", p.adminToken); err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"io"
 	"net/http"
 	"os/exec"
 	"testing"
@@ -14,18 +13,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cri-evictd/cri-evictd/internal/lab"
 )
 
-// cluster is an API server, and a client that may do everything.
+// cluster is an API server.
 type cluster struct {
 	t     *testing.T
 	dir   string
 	plane *lab.ControlPlane
-	admin *http.Client
 }
 
 // newCluster starts etcd and the API server in a folder of their own.
@@ -48,17 +44,6 @@ func newCluster(t *testing.T) *cluster {
 		}
 	})
 	c := &cluster{t: t, dir: dir, plane: plane}
-	kubeconfig, err := plane.AdminKubeconfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.admin, err = rest.HTTPClientFor(config); err != nil {
-		t.Fatal(err)
-	}
 	for name, value := range priorities {
 		c.create("/apis/scheduling.k8s.io/v1/priorityclasses", &schedulingv1.PriorityClass{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass"},
@@ -81,60 +66,33 @@ func (c *cluster) nodeKubeconfig() string {
 	return path
 }
 
-// call sends a request as admin and decodes the answer.
-func (c *cluster) call(method, path, contentType string, body, into any) {
+// call asks as the administrator.
+func (c *cluster) call(method, path string, body, into any) {
 	c.t.Helper()
-	var content io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		content = bytes.NewReader(b)
-	}
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, c.plane.URL+path, content)
-	if err != nil {
+	if err := c.plane.Do(ctx, method, path, body, into); err != nil {
 		c.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", contentType)
-	resp, err := c.admin.Do(req)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if resp.StatusCode/100 != 2 {
-		c.t.Fatalf("%s %s: %s: %s", method, path, resp.Status, answer)
-	}
-	if into != nil {
-		if err := json.Unmarshal(answer, into); err != nil {
-			c.t.Fatal(err)
-		}
 	}
 }
 
 func (c *cluster) create(path string, object any) {
 	c.t.Helper()
-	c.call(http.MethodPost, path, "application/json", object, nil)
+	c.call(http.MethodPost, path, object, nil)
 }
 
 // createPod creates the pod and returns it as the API server has it.
 func (c *cluster) createPod(pod *v1.Pod) *v1.Pod {
 	c.t.Helper()
 	var got v1.Pod
-	c.call(http.MethodPost, "/api/v1/namespaces/"+pod.Namespace+"/pods", "application/json", pod, &got)
+	c.call(http.MethodPost, "/api/v1/namespaces/"+pod.Namespace+"/pods", pod, &got)
 	return &got
 }
 
 func (c *cluster) pods() []v1.Pod {
 	c.t.Helper()
 	var list v1.PodList
-	c.call(http.MethodGet, "/api/v1/pods", "application/json", nil, &list)
+	c.call(http.MethodGet, "/api/v1/pods", nil, &list)
 	return list.Items
 }
 

@@ -33,7 +33,7 @@ func TestWatchOverAnAbsence(t *testing.T) {
 	}
 	second := c.createPod(small("second", 20*mi))
 	eventually(t, "following again", time.Minute, func() bool { return w.Status().Connected && request(s, second) == 20*mi })
-	c.call(http.MethodDelete, "/api/v1/namespaces/default/pods/first?gracePeriodSeconds=0", "application/json", nil, nil)
+	c.call(http.MethodDelete, "/api/v1/namespaces/default/pods/first?gracePeriodSeconds=0", nil, nil)
 	eventually(t, "the deleted pod is forgotten", 30*time.Second, func() bool { return request(s, first) == -1 })
 }
 
@@ -71,7 +71,7 @@ func TestRequestOfADeferredResize(t *testing.T) {
 	patch := map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
 		"name": "main", "resources": map[string]any{"requests": map[string]any{"memory": fmt.Sprint(large)}},
 	}}}}
-	n.call(http.MethodPatch, "/api/v1/namespaces/default/pods/grows/resize", "application/strategic-merge-patch+json", patch, nil)
+	n.call(http.MethodPatch, "/api/v1/namespaces/default/pods/grows/resize", patch, nil)
 	eventually(t, "kubelet defers the resize", time.Minute, func() bool {
 		for _, p := range n.pods() {
 			for _, cond := range p.Status.Conditions {

@@ -6,9 +6,7 @@ package tell
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,8 +17,6 @@ import (
 	"github.com/sirupsen/logrus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/cri-evictd/cri-evictd/eviction"
 	"github.com/cri-evictd/cri-evictd/holds"
@@ -35,11 +31,10 @@ const (
 	patience  = time.Minute
 )
 
-// plane is an API server, and a client that may do everything.
+// plane is an API server.
 type plane struct {
 	*lab.ControlPlane
-	dir   string
-	admin *http.Client
+	dir string
 }
 
 func startPlane(t *testing.T) *plane {
@@ -68,13 +63,6 @@ func startPlane(t *testing.T) *plane {
 			t.Error(err)
 		}
 	})
-	config, err := clientcmd.BuildConfigFromFlags("", p.adminKubeconfig(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.admin, err = rest.HTTPClientFor(config); err != nil {
-		t.Fatal(err)
-	}
 	return p
 }
 
@@ -127,35 +115,8 @@ func rule(verbs, resources string) map[string]any {
 // do asks as the administrator and fails unless the answer is 2xx.
 func (p *plane) do(t *testing.T, method, path string, body, into any) {
 	t.Helper()
-	var content io.Reader = http.NoBody
-	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		content = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), method, p.URL+path, content)
-	if err != nil {
+	if err := p.Do(t.Context(), method, path, body, into); err != nil {
 		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", "application/strategic-merge-patch+json")
-	}
-	resp, err := p.admin.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close() // read to its end
-	if err != nil || resp.StatusCode/100 != 2 {
-		t.Fatalf("%s %s: %s %v\n%s", method, path, resp.Status, err, answer)
-	}
-	if into != nil {
-		if err := json.Unmarshal(answer, into); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
