@@ -24,6 +24,7 @@ const (
 	DefaultProxySocket     = "/run/cri-evictd/proxy.sock"
 	DefaultStateDir        = "/var/lib/cri-evictd"
 	DefaultRunDir          = "/run/cri-evictd"
+	DefaultPodLogsDir      = "/var/log/pods"
 )
 
 // DefaultMetricsAddress is where the metrics are served.
@@ -72,6 +73,8 @@ type Config struct {
 	Kubeconfig string
 	NodeName   string
 	ReportMode Report
+	// PodLogsDir is where kubelet keeps the pods' logs.
+	PodLogsDir string
 
 	MemoryAvailableFrom eviction.MemoryAvailableFrom
 	// EvictionHard has an entry for every signal in Defaults and for each that
@@ -99,11 +102,6 @@ type Config struct {
 	WithoutEffect       []string // keys that are valid and that this version does not act on yet
 	// Warnings are about values that are valid and probably not meant.
 	Warnings []FieldError
-}
-
-// Acted lists the signals this version acts on.
-func Acted() []eviction.Signal {
-	return []eviction.Signal{eviction.MemoryAvailable, eviction.AllocatableMemoryAvailable}
 }
 
 // defaultHard are kubelet's defaults plus our margins (design §7).

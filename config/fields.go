@@ -61,7 +61,7 @@ func Fields() []Field {
 		{Key: "runDir", Default: DefaultRunDir, Unit: "path", Bounds: "absolute, on a tmpfs", Doc: "the holds file",
 			set:   func(r *reader, c *Config) { r.path(&c.RunDir) },
 			fixed: func(c *Config) string { return c.RunDir }},
-		{Key: "kubeletRootDir", Default: "/var/lib/kubelet", Unit: "path", Bounds: "absolute", Doc: "kubelet's --root-dir; the pods' memory emptyDirs are measured below it",
+		{Key: "kubeletRootDir", Default: "/var/lib/kubelet", Unit: "path", Bounds: "absolute", Doc: "kubelet's --root-dir: nodefs is its file system, and the pods' volumes lie below it",
 			set:   func(r *reader, c *Config) { r.path(&c.KubeletRootDir) },
 			fixed: func(c *Config) string { return c.KubeletRootDir }},
 		{Key: "kubeletConfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "kubelet's configuration file; its hard memory threshold is our floor",
@@ -83,11 +83,11 @@ func Fields() []Field {
 				c.MemoryAvailableFrom = f
 			}},
 		{Key: "evictionHard", Default: "memory.available: auto, nodefs.available: 12%, nodefs.inodesFree: 6%, imagefs.available: 17%, imagefs.inodesFree: 6%",
-			Unit: "quantity or percentage by signal", Bounds: "above 0, at most 100%; \"0%\" turns a signal off", Doc: "hard thresholds; signals that are not written keep their defaults; allocatableMemory.available is memory.available's unless it is written; this version acts on these two",
+			Unit: "quantity or percentage by signal", Bounds: "above 0, at most 100%; \"0%\" turns a signal off", Doc: "hard thresholds; signals that are not written keep their defaults; allocatableMemory.available is memory.available's unless it is written; containerfs follows nodefs or imagefs; pid.available is off unless it is written",
 			set: func(r *reader, c *Config) { r.thresholds(c.EvictionHard, thresholdOf) }},
 		{Key: "evictionMinimumReclaim", Default: "none", Unit: "quantity or percentage by signal", Bounds: "0 or more", Doc: "how far above its threshold a signal must be to count as clear",
 			set: func(r *reader, c *Config) { r.thresholds(c.EvictionMinimumReclaim, reclaimOf) }},
-		{Key: "evictionSoft", Default: "none", Unit: "quantity or percentage by signal", Bounds: "above 0, at most 100%; \"0%\" turns a signal off", Doc: "soft thresholds: only pods above their request are evicted, with their grace; this version acts on memory.available and allocatableMemory.available",
+		{Key: "evictionSoft", Default: "none", Unit: "quantity or percentage by signal", Bounds: "above 0, at most 100%; \"0%\" turns a signal off", Doc: "soft thresholds: only pods above their request are evicted, with their grace",
 			set: func(r *reader, c *Config) { r.thresholds(c.EvictionSoft, softOf) }},
 		{Key: "evictionSoftGracePeriod", Default: "none", Unit: "duration by signal", Bounds: "0s or more", Doc: "how long a soft threshold must be met without a break; every signal of evictionSoft needs one",
 			set: func(r *reader, c *Config) { r.durations(c.EvictionSoftGrace) }},
@@ -153,8 +153,9 @@ func Fields() []Field {
 			set: func(r *reader, _ *Config) { var d time.Duration; r.duration(&d, 0, longest) }},
 		{Key: "imageAllowList", Default: "none", Unit: "references, prefixes, digests", Doc: "images GC never removes", Without: later,
 			set: func(r *reader, _ *Config) { r.words() }},
-		{Key: "podLogsDir", Default: "/var/log/pods", Unit: "path", Bounds: "absolute", Doc: "the pods' logs", Without: later,
-			set: func(r *reader, _ *Config) { var s string; r.path(&s) }},
+		{Key: "podLogsDir", Default: "/var/log/pods", Unit: "path", Bounds: "absolute", Doc: "the pods' logs; on a file system of their own they count as nodefs",
+			set:   func(r *reader, c *Config) { r.path(&c.PodLogsDir) },
+			fixed: func(c *Config) string { return c.PodLogsDir }},
 	}
 }
 

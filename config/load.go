@@ -49,7 +49,7 @@ func Default() Config {
 		Mode:   Enforce,
 		Listen: mustDefault(DefaultListen), RuntimeEndpoint: mustDefault(DefaultRuntimeEndpoint),
 		AdminSocket: mustDefault(DefaultAdminSocket),
-		StateDir:    DefaultStateDir, RunDir: DefaultRunDir, KubeletRootDir: "/var/lib/kubelet",
+		StateDir:    DefaultStateDir, RunDir: DefaultRunDir, KubeletRootDir: "/var/lib/kubelet", PodLogsDir: DefaultPodLogsDir,
 		EvictionHard:           defaultHard(),
 		EvictionMinimumReclaim: map[eviction.Signal]eviction.Threshold{},
 		EvictionSoft:           map[eviction.Signal]eviction.Threshold{},
@@ -113,7 +113,7 @@ func parse(b []byte, real func(string) string) (Config, error) {
 	}
 	errs = append(errs, c.conflicts(real)...)
 	errs = append(errs, c.softRules(raw)...)
-	c.withoutEffect(raw)
+	c.synthesised(raw)
 	if len(errs) > 0 {
 		c.untangle(real)
 		return c, errs

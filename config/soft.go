@@ -54,12 +54,14 @@ func written(mapping json.RawMessage, s eviction.Signal) bool {
 	return ok
 }
 
-// withoutEffect lists the entries for signals that this version does not act on.
-func (c *Config) withoutEffect(raw map[string]json.RawMessage) {
+// synthesised warns of values for containerfs: its thresholds are copies of
+// those of nodefs or imagefs, as in kubelet, which overwrites what is written
+// (Kubernetes 1.37, pkg/kubelet/eviction/helpers.go UpdateContainerFsThresholds).
+func (c *Config) synthesised(raw map[string]json.RawMessage) {
 	for _, key := range []string{"evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim"} {
-		for _, s := range eviction.Signals() {
-			if !slices.Contains(Acted(), s) && written(raw[key], s) {
-				c.WithoutEffect = append(c.WithoutEffect, fmt.Sprintf("%s[%q]", key, s))
+		for _, s := range []eviction.Signal{eviction.ContainerFsAvailable, eviction.ContainerFsInodesFree} {
+			if written(raw[key], s) {
+				c.warn(key, s, "", "has no effect: containerfs has the thresholds of nodefs or, with a file system for images, of imagefs")
 			}
 		}
 	}

@@ -86,7 +86,7 @@ metricsBindAddress: 0.0.0.0:9
 
 // Entries for signals this version does not act on are said to have no effect,
 // each by itself.
-func TestSignalsWithoutEffectAreTold(t *testing.T) {
+func TestContainerFsIsSynthesised(t *testing.T) {
 	c := good(t, "evictionHard: {nodefs.available: 5%, memory.available: 1Gi}\nevictionSoft: {pid.available: 10%}\nevictionSoftGracePeriod: {pid.available: 1s}\nevictionMinimumReclaim: {imagefs.available: 1Gi}\n")
 	want := `evictionHard["nodefs.available"] evictionSoft["pid.available"] evictionSoftGracePeriod["pid.available"] evictionMinimumReclaim["imagefs.available"]`
 	if got := strings.Join(c.WithoutEffect, " "); got != want {

@@ -117,3 +117,13 @@ func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 	}
 	return nil
 }
+
+// RemoveContainer removes a container that has ended, with its writable layer.
+// One that does not exist (any more) is removed.
+func (c *Client) RemoveContainer(ctx context.Context, id string) error {
+	_, err := c.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	if err != nil && status.Code(err) != codes.NotFound {
+		return fmt.Errorf("remove container %s: %w", id, err)
+	}
+	return nil
+}

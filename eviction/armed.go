@@ -98,7 +98,7 @@ func (e *Engine) unarmed() []Signal {
 			out = append(out, s)
 		}
 	}
-	return out
+	return append(out, e.slowUnarmed()...)
 }
 
 // Arm makes thresholds be acted on although they were met when they were
@@ -107,6 +107,9 @@ func (e *Engine) unarmed() []Signal {
 func (e *Engine) Arm() bool {
 	changed := false
 	for _, s := range e.unarmed() {
+		if !s.Memory() {
+			continue // with the soft ones, below
+		}
 		h, amount := e.sampler.hardOf(s), e.settings().rulesOf(s).Amount
 		if amount >= h.latest.capacity.Load() {
 			continue

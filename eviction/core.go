@@ -160,6 +160,7 @@ const (
 	OutsidePressure // all pods together could not make up for the shortage
 	BudgetSpent     // killBudget: only reported for now
 	Unarmed         // the threshold was met when it was loaded, and is not armed
+	OnlyDeletion    // disk: only the deletion of pods would free anything
 	noVictims       // how many there are
 )
 
@@ -186,6 +187,8 @@ func (n NoVictim) String() string {
 		return "killBudget is used up: victims are only reported until the hour is over or available is below the floor"
 	case Unarmed:
 		return "it was met already when it was loaded; it is acted on once it was clear, or after `cri-evictd arm`"
+	case OnlyDeletion:
+		return "a stop would free nothing on this device: what the pods have there are volumes and logs, which only kubelet deletes when a pod is over"
 	default:
 		return "unknown"
 	}
@@ -214,6 +217,8 @@ func (n NoVictim) Reason() string {
 		return "budgetSpent"
 	case Unarmed:
 		return "unarmed"
+	case OnlyDeletion:
+		return "onlyDeletion"
 	default:
 		return "unknown"
 	}

@@ -23,6 +23,7 @@ func KillStages() []string { return []string{StageIntent, StageSent, StageEmpty,
 const (
 	ReasonEarlyBand  = "earlyBand"  // between floor and threshold: over its request
 	ReasonBelowFloor = "belowFloor" // below the floor: anybody
+	ReasonThreshold  = "threshold"  // disk, inodes, PIDs: the hard threshold is met
 	ReasonResumed    = "resumed"    // a kill that a previous process began
 	ReasonGrace      = "grace"      // soft: past the grace of the threshold, and the runtime ended the pod
 	ReasonEscalated  = "escalated"  // soft: the runtime did not end the pod in time, and it was killed
@@ -134,7 +135,7 @@ func newCounters(signals ...Signal) *counters {
 	}
 	for _, s := range signals {
 		for _, outcome := range []string{OutcomeEvicted, OutcomeFailed, OutcomeWouldEvict} {
-			for _, reason := range []string{ReasonEarlyBand, ReasonBelowFloor} {
+			for _, reason := range hardReasons(s) {
 				c.decisions[decisionKey{s, KindHard, outcome, reason}] = 0
 			}
 		}
@@ -151,11 +152,24 @@ func newCounters(signals ...Signal) *counters {
 	return c
 }
 
+// hardReasons are those a hard decision about this signal can have.
+func hardReasons(s Signal) []string {
+	if s.Memory() {
+		return []string{ReasonEarlyBand, ReasonBelowFloor}
+	}
+	return []string{ReasonThreshold}
+}
+
 // watched are the hard signals that these settings act on.
 func watched(set *Settings) []Signal {
 	out := []Signal{MemoryAvailable}
 	if set.Allocatable.Amount > 0 {
 		out = append(out, AllocatableMemoryAvailable)
+	}
+	for _, t := range set.Slow {
+		if t.Hard && !t.Value.Off {
+			out = append(out, t.Signal)
+		}
 	}
 	return out
 }
@@ -264,6 +278,8 @@ func (r *Report) reason() string {
 		return ReasonEscalated
 	case r.Soft != nil:
 		return ReasonGrace
+	case r.Resource != nil:
+		return ReasonThreshold
 	case r.Memory.Available < r.Memory.Floor:
 		return ReasonBelowFloor
 	}
@@ -276,6 +292,7 @@ func (e *Engine) Counts() Counts {
 	e.mu.Lock()
 	out.InProgress = len(e.pending)
 	e.mu.Unlock()
+	out.InProgress += e.soft.hardSlows()
 	for s, ep := range e.episodes() {
 		out.Breaches = append(out.Breaches, SignalCount{s, ep.breaches.Load()})
 		for why := Chosen + 1; why < noVictims; why++ {

@@ -107,6 +107,8 @@ type Parts struct {
 	Wait func(time.Duration)
 	// Teller tells Kubernetes of evictions; nil: nobody does.
 	Teller Teller
+	// Slow is for disk, inodes and PIDs; what is nil in it is not read or not done.
+	Slow SlowParts
 	// BetweenIntentAndKill is called by the killer thread; nil outside of tests
 	// that break off there.
 	BetweenIntentAndKill func()
@@ -152,6 +154,9 @@ type Engine struct {
 	factSources func() []SourceNow
 	teller      Teller
 	soft        softHalf
+	slow        *slowReader
+	// slowEpisodes count the breaches of hard slow thresholds; the map is made once.
+	slowEpisodes map[Signal]*episodes
 
 	mu          sync.Mutex
 	pending     map[string]string // UID → why its pod is barred: a kill in progress
@@ -218,6 +223,8 @@ func New(set Settings, p Parts) (*Engine, error) {
 	for _, h := range e.sampler.hards() {
 		h.breached = e.breached
 	}
+	e.slow = newSlowReader(p.Slow, p.Clock, e.slowValues, e.breached)
+	e.slowEpisodes = newSlowEpisodes()
 	e.apply()
 	e.armed = p.Armed
 	e.armAtStart()

@@ -39,5 +39,15 @@ func (e *Engine) episodes() map[Signal]*episodes {
 			out[h.signal] = &h.latest.episodes
 		}
 	}
+	for _, t := range e.settings().Slow {
+		if ep := e.slowEpisodes[t.Signal]; ep != nil && t.Hard && !t.Value.Off {
+			out[t.Signal] = ep
+		}
+	}
+	for s, ep := range e.slowEpisodes {
+		if ep.breaches.Load() > 0 {
+			out[s] = ep
+		}
+	}
 	return out
 }

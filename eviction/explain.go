@@ -174,6 +174,8 @@ type Explanation struct {
 	Soft       []SoftNow         `json:"soft,omitempty"`
 	Signals    []SignalNow       `json:"signals"`
 	Candidates []CandidateReport `json:"candidates"`
+	// Slow is the same for disk, inodes and PIDs.
+	Slow []SlowExplanation `json:"slow,omitempty"`
 	// Next is the pod that would be evicted if the threshold were met now.
 	Next *inventory.Ref `json:"next,omitempty"`
 	// NoNext says why there is none.
@@ -187,7 +189,7 @@ type Explanation struct {
 // Explain measures every pod now and ranks them.
 func (e *Engine) Explain(decisions int) Explanation {
 	x := Explanation{Mode: mode(e.settings().Rules), Memory: e.memoryNow(), Signals: e.signals(), Decisions: e.history.newest(decisions), Holds: e.holds.Records(), NotAdmitted: e.waitingNow()}
-	x.Soft = e.softNow()
+	x.Soft, x.Slow = e.softNow(), e.explainSlow()
 	plan := e.sampler.plan.Load()
 	if plan == nil {
 		x.NoNext = NoPods.String()
@@ -213,6 +215,9 @@ func (e *Engine) Explain(decisions int) Explanation {
 
 // report describes a decision with all its inputs.
 func (e *Engine) report(d *Decision, outcome string) *Report {
+	if d.slow != nil {
+		return e.slowReport(d, outcome)
+	}
 	r := &Report{
 		ID: d.ID, Time: d.At.UTC(), Signal: d.Signal, Outcome: outcome, Mode: mode(d.Rules), Summary: e.summary(d), Soft: d.soft,
 		Memory: memoryReport(&d.Sample, &d.Verdict, &d.Rules),

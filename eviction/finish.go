@@ -89,7 +89,9 @@ func (e *Engine) announce(log *logrus.Entry, d *Decision) {
 	}
 	log.Warn("evicting: " + e.summary(d))
 	e.thresholdMet(d.Signal)
-	if d.Outside {
+	if d.Outside && d.slow != nil {
+		log.Error(outsideSlow + "; nobody else is evicted for a minute")
+	} else if d.Outside {
 		log.Error(outsideText(e.consumers()) + "; nobody else is evicted for a minute")
 	}
 	if err := d.kill.intentErr; err != nil {
@@ -105,6 +107,9 @@ func (e *Engine) announce(log *logrus.Entry, d *Decision) {
 
 // summary is one sentence with the reason.
 func (e *Engine) summary(d *Decision) string {
+	if d.slow != nil {
+		return d.slow.summary(d)
+	}
 	pod, c := d.pod(), &d.Candidates[d.Victim]
 	name := "available"
 	if d.Signal != MemoryAvailable {

@@ -23,6 +23,9 @@ type softEviction struct {
 	// hardened takes the hard decision that shortens it.
 	hardened chan *Decision
 	hard     bool // one came; guarded by softHalf.mu
+	// settled: its pod is dead, and only what is left of it is being removed.
+	// Guarded by softHalf.mu, and set for slow decisions only.
+	settled bool
 }
 
 // SoftReport is what a soft decision was made of and how the pod was asked to
@@ -116,6 +119,7 @@ func (e *Engine) follow(ctx context.Context, ev *softEviction) {
 	d.pod().measure(&left)
 	bases := e.sampler.bases()
 	e.settle(ctx, log, d, report)
+	e.removeContainers(ctx, log, ev, d)
 	if left.Known && hard == nil && d.kill.at() == killSettled {
 		e.sampler.expect(left.Gain, bases)
 	}

@@ -38,13 +38,22 @@ func compareKubelet(a, b *Candidate) int {
 // (Kubernetes 1.37, pkg/kubelet/types/pod_update.go IsCriticalPod). Our other
 // reasons to spare a pod are none of kubelet's.
 func kubeletRanks(pods []PlanPod, cands []Candidate) []int {
+	return ranksBy(pods, cands, compareKubelet)
+}
+
+// kubeletDiskRanks is kubeletRanks for disk, inodes and PIDs.
+func kubeletDiskRanks(pods []PlanPod, cands []Candidate, u Unit) []int {
+	return ranksBy(pods, cands, func(a, b *Candidate) int { return compareDisk(a, b, u, DiskRank{}) })
+}
+
+func ranksBy(pods []PlanPod, cands []Candidate, compare func(a, b *Candidate) int) []int {
 	order := make([]int, 0, len(pods))
 	for i := range pods {
 		if !pods[i].Static && pods[i].Priority.Value < inventory.SystemCriticalPriority {
 			order = append(order, i)
 		}
 	}
-	slices.SortFunc(order, func(a, b int) int { return compareKubelet(&cands[a], &cands[b]) })
+	slices.SortFunc(order, func(a, b int) int { return compare(&cands[a], &cands[b]) })
 	ranks := make([]int, len(pods))
 	for rank, i := range order {
 		ranks[i] = rank + 1

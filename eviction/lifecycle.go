@@ -20,12 +20,14 @@ func (e *Engine) releaseDue() {
 	absent := e.trackAbsence(now, records)
 	in := ReleaseInput{
 		Now: now, Records: records, AbsentSince: absent, Ended: e.ended(records),
-		Rooms:      e.room(now),
+		Rooms: e.room(now), Unknown: e.slowUnknown(now),
 		Transition: e.settings().Transition, HoldMaximum: e.settings().HoldMaximum,
-		Known: e.fresh(now),
 	}
-	if since, clear := e.clearSince(now); clear {
-		in.ClearSince = since
+	for of := range in.ClearSince {
+		kind := conditionKind(of)
+		if since, clear := e.clearSince(now, kind); clear && (kind != memoryPressure || e.fresh(now)) {
+			in.ClearSince[kind] = since
+		}
 	}
 	e.mu.Lock()
 	in.LastRelease = e.lastRelease

@@ -14,6 +14,15 @@ const (
 // SignalNow is a watched signal as it stands. Amounts are in the signal's unit.
 type SignalNow struct {
 	Signal Signal `json:"signal"`
+	// Unit is what its numbers count.
+	Unit Unit `json:"unit"`
+	// Problem says why it is not known now, for disk, inodes and PIDs.
+	Problem string `json:"problem,omitempty"`
+	// Path is on the file system it is about, Device names that (major:minor).
+	Path   string `json:"path,omitempty"`
+	Device string `json:"device,omitempty"`
+	// SameAs is the signal it is identical to here; that one decides.
+	SameAs Signal `json:"sameAs,omitempty"`
 	// Known is false until it was read once.
 	Known bool `json:"known"`
 	// Absent: this machine has no such number, which is no failure.
@@ -66,6 +75,8 @@ const (
 	SourcePodsAPI   = "podsAPI"       // kubelet's Pods API
 	SourceAPI       = "api"           // a watch of the API server
 	SourceAllocated = "allocation"    // kubelet's file of allocated resources
+	SourceDisks     = "filesystems"   // statfs
+	SourceTasks     = "tasks"         // /proc/loadavg
 )
 
 // SourceNow is something the engine relies on, with its age.
@@ -96,6 +107,7 @@ func (e *Engine) sources(s *State) []SourceNow {
 	if e.settings().Rules.Amount > 0 {
 		add(SourceMemory, s.Memory.Time, !s.Memory.Failing)
 	}
+	e.slowSources(add)
 	add(SourceInventory, s.Inventory.ListedAt, s.Inventory.ListError == "")
 	add(SourceTree, s.Inventory.TreeAt, s.Inventory.TreeError == "")
 	if plan := e.sampler.plan.Load(); plan != nil {
@@ -141,14 +153,14 @@ func (e *Engine) signals() []SignalNow {
 		}
 		out = append(out, e.hardNow(h, rules, minFree, soft))
 	}
-	return out
+	return append(out, e.slowNow(set, all)...)
 }
 
 // hardNow is one hard signal with the soft thresholds of the same.
 func (e *Engine) hardNow(h *hard, rules *Rules, minFree uint64, soft []SoftNow) SignalNow {
 	l, m := &h.latest, e.signalNow(h, rules, minFree)
 	s := SignalNow{
-		Signal: h.signal, Known: l.at.Load() != 0, Absent: l.absent.Load(), Capacity: m.Capacity, Available: m.Available,
+		Signal: h.signal, Unit: Bytes, Known: l.at.Load() != 0, Absent: l.absent.Load(), Capacity: m.Capacity, Available: m.Available,
 		AvailableKernel: m.AvailableKernel, AvailableKubelet: m.AvailableKubelet, From: m.From, Floor: m.Floor,
 		Thresholds: []ThresholdNow{{
 			Kind: KindHard, Amount: rules.Amount, MinReclaim: rules.MinReclaim, Met: m.Met, MetSince: m.MetSince,
@@ -164,10 +176,7 @@ func (e *Engine) hardNow(h *hard, rules *Rules, minFree uint64, soft []SoftNow) 
 		s.Breaker = BudgetSpent.Reason()
 	}
 	for _, t := range soft {
-		s.Thresholds = append(s.Thresholds, ThresholdNow{
-			Kind: KindSoft, Amount: t.Threshold, MinReclaim: t.MinReclaim, Grace: t.Grace,
-			Met: !t.MetSince.IsZero(), MetSince: t.MetSince, PastGrace: t.PastGrace, Unarmed: t.Unarmed, NotActing: t.Waiting,
-		})
+		s.Thresholds = append(s.Thresholds, softThresholdNow(&t))
 	}
 	return s
 }

@@ -63,6 +63,7 @@ type PlanPod struct {
 	CgroupInode uint64
 
 	cgroups    []Cgroup // the pod's, or its containers' when it has none of its own
+	paths      []string // of cgroups
 	unmeasured bool     // InactiveFile could not be read yet: no numbers
 	inPods     bool     // it is below the cgroup that allocatableMemory.available is about
 	freezes    bool     // a direct kill uses the v1 freezer
@@ -172,6 +173,8 @@ type Decision struct {
 	Grace time.Duration
 	// soft is what a soft decision was made of; nil for a hard one.
 	soft *SoftReport
+	// slow is what one about disk, inodes or PIDs was made of; nil for memory.
+	slow *slowDecision
 
 	// bases are what was available by each hard signal at the decision, in bytes.
 	bases [hardSignals]uint64

@@ -67,6 +67,7 @@ type openPod struct {
 	partial bool   // a cgroup of a running container could not be found yet
 	members string // IDs of sandboxes and containers: a change looks anew
 	cgroups []OpenCgroup
+	paths   []string // of cgroups
 	inode   uint64
 	// foreign are the processes found at checkedAt.
 	foreign   []string
@@ -168,7 +169,7 @@ const ControlPlaneText = "protectStatic leaves static pods of the control plane 
 func (pl *planner) pod(p *inventory.Pod, running []inventory.Container, in planInput) PlanPod {
 	o := pl.open(p, in)
 	out := PlanPod{
-		Ref: p.Ref, QoS: p.QoS, Priority: p.Priority, Request: p.Request,
+		Ref: p.Ref, QoS: p.QoS, Priority: p.Priority, Request: p.Request, paths: o.paths,
 		InactiveFile: o.inactive, VolumeBytes: o.volumeBytes(), VolumesFreed: in.told, unmeasured: !o.measured,
 		Evicting: in.evicting[p.UID], Ending: endsSoon(p.Facts().EndsBy, in.now), StorageRequest: p.StorageRequest, Static: p.Static(),
 		CgroupPath: o.path, CgroupInode: o.inode,
@@ -333,7 +334,7 @@ func (pl *planner) openOne(p *inventory.Pod, o *openPod, name string) bool {
 		}
 		return false
 	}
-	o.cgroups = append(o.cgroups, c)
+	o.cgroups, o.paths = append(o.cgroups, c), append(o.paths, name)
 	return true
 }
 

@@ -55,14 +55,14 @@ type ReleaseInput struct {
 	Now time.Time
 	// Records are those of the holds file.
 	Records []holds.Record
-	// ClearSince is since when every memory threshold that is acted on, hard, soft
-	// and allocatable, has been clear by its minimum reclaim without a break; zero
-	// when one is not.
-	ClearSince time.Time
-	// Known is false while the memory cannot be read.
-	Known bool
-	// Rooms are what each memory signal has to keep free.
-	Rooms       []Room
+	// ClearSince is, for each condition, since when every threshold of it that is
+	// acted on, hard and soft, has been clear by its minimum reclaim without a
+	// break; zero when one is not, or is not known.
+	ClearSince [conditionKinds]time.Time
+	// Rooms are what each signal has to keep free.
+	Rooms map[Signal]Room
+	// Unknown are the signals with a threshold that are not known now.
+	Unknown     map[Signal]bool
 	Transition  time.Duration // evictionPressureTransitionPeriod
 	HoldMaximum time.Duration
 	// LastRelease is when a hold was last released because the pressure was
@@ -77,7 +77,7 @@ type ReleaseInput struct {
 }
 
 // Room is what a signal has available and what of it has to stay free: the
-// largest of its thresholds plus minimum reclaim. Both in bytes.
+// largest of its thresholds plus minimum reclaim. Both in the signal's unit.
 type Room struct{ Available, Need uint64 }
 
 // Release is one hold to end.
@@ -110,13 +110,13 @@ func Releases(in ReleaseInput) []Release {
 	return out
 }
 
-// clearFor: the condition has been clear for the transition period plus the
+// clearFor: the condition the pod was evicted for has been clear for the transition period plus the
 // pod's back-off, and the previous release has had its time to show.
 func (in *ReleaseInput) clearFor(r holds.Record) bool {
-	if !in.Known || in.ClearSince.IsZero() {
+	since := in.ClearSince[heldFor(r).condition()]
+	if since.IsZero() || in.Unknown[heldFor(r)] {
 		return false
 	}
-	since := in.ClearSince
 	if r.Decided.After(since) {
 		since = r.Decided
 	}
@@ -124,13 +124,26 @@ func (in *ReleaseInput) clearFor(r holds.Record) bool {
 }
 
 // fits: with the pod back at the size it had, available would stay above
-// threshold + minimum reclaim, by every signal.
+// threshold + minimum reclaim: by both memory signals, or by the one it was
+// evicted for, because what it had is in that one's unit.
 func (in *ReleaseInput) fits(r holds.Record) bool {
 	usage := uint64(max(r.Usage, 0))
-	for _, x := range in.Rooms {
+	of := heldFor(r)
+	for s, x := range in.Rooms {
+		if s != of && (!s.Memory() || of.condition() != memoryPressure) {
+			continue
+		}
 		if x.Available < usage || x.Available-usage <= x.Need {
 			return false
 		}
 	}
 	return true
+}
+
+// heldFor is the signal of a record; memory's where there is none.
+func heldFor(r holds.Record) Signal {
+	if r.Signal == "" {
+		return MemoryAvailable
+	}
+	return Signal(r.Signal)
 }

@@ -18,7 +18,10 @@ type Report struct {
 	Mode    string    `json:"mode"`    // enforce, observe or paused
 	Summary string    `json:"summary"`
 
+	// Memory is the sample; for disk, inodes and PIDs its amounts are in the unit
+	// of Resource, and there is one reading only.
 	Memory     MemoryReport      `json:"memory"`
+	Resource   *ResourceReport   `json:"resource,omitempty"`
 	Victim     *inventory.Ref    `json:"victim,omitempty"`
 	Candidates []CandidateReport `json:"candidates,omitempty"` // in rank order
 	// Consumers are the cgroups below the root with the most memory, where the
@@ -63,6 +66,11 @@ type CandidateReport struct {
 	Usage          uint64                 `json:"usage"`
 	UsageKnown     bool                   `json:"usageKnown"`
 	Gain           uint64                 `json:"gain"`
+	// For disk and inodes: what only kubelet's deletion of the pod frees, whether
+	// the usage is at least what it says, and how old its oldest part is (ns).
+	Deletion   uint64        `json:"freedByDeletion,omitempty"`
+	Incomplete bool          `json:"usageIncomplete,omitempty"`
+	UsageAge   time.Duration `json:"usageAge,omitempty"`
 	// InactiveFile and MemoryVolumes are what was taken off: page cache from
 	// the usage, files in memory emptyDirs from the gain.
 	InactiveFile  uint64 `json:"inactiveFile,omitempty"`

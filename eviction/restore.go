@@ -23,6 +23,7 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 		return nil
 	}
 	memoryBreach, sample := e.breachNow()
+	e.readSlowFor(ctx, records)
 	var out []*Decision
 	for _, r := range records {
 		if r.Frozen && e.thaw != nil && r.Cgroup != "" {
@@ -209,6 +210,10 @@ func (e *Engine) remade(r holds.Record, pod PlanPod, m MemorySample) *Decision {
 	d.Sample.Kernel, d.Sample.Kubelet = uint64(max(r.Available, 0)), uint64(max(r.AvailableKubelet, 0))
 	d.Verdict.Available, d.Verdict.Met = d.Sample.Kernel, true
 	d.Rules.Amount = uint64(max(r.Threshold, 0))
+	if !d.Signal.Memory() {
+		_, last := e.slow.reading(d.Signal)
+		d.slow = &slowDecision{reading: last, unit: d.Signal.Unit(), details: make([]diskDetail, 1)}
+	}
 	d.Candidates[0] = pod.Candidate
 	d.Candidates[0].Usage, d.Candidates[0].Known = uint64(max(r.Usage, 0)), true
 	d.kill.intentAt.Store(e.clock().UnixNano())

@@ -7,6 +7,9 @@ import "github.com/cri-evictd/cri-evictd/holds"
 // (bugs.md B42). The record's numbers are those of the signal it was for; by the
 // other one nothing is waited for.
 func (e *Engine) stillComing(r holds.Record) {
+	if !Signal(r.Signal).Memory() {
+		return
+	}
 	if now := e.clock(); now.Sub(r.KilledAt) >= pendingFor || r.Usage <= 0 {
 		return
 	}

@@ -44,6 +44,7 @@ type rig struct {
 	topLevel  []Consumer
 	gaps      []time.Duration // between the ticks of the sampler
 	wakeups   KernelEvents
+	slow      SlowParts
 
 	meminfo MeminfoSource // in place of node
 	scan    ScanSource
@@ -178,7 +179,7 @@ func (r *rig) build() *Engine {
 		Holds: file, Ledger: r.ledger, Armed: r.armed, Runtime: r.runtime, Cgroups: r.cgroups,
 		Thaw:    func(p string) error { r.thawed = append(r.thawed, p); return nil },
 		Meminfo: meminfo, Scan: r.scan, MinFree: r.minFree, BootID: r.bootID, Clock: time.Now, Log: log, BetweenIntentAndKill: r.between,
-		Wakeups: r.wakeups, OpenPods: r.openPods, RootCheck: r.rootCheck, TopLevel: func() []Consumer { return r.topLevel },
+		Slow: r.slow, Wakeups: r.wakeups, OpenPods: r.openPods, RootCheck: r.rootCheck, TopLevel: func() []Consumer { return r.topLevel },
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -197,6 +198,7 @@ func (r *rig) start() (stop func()) {
 	var slow, fast, sampler sync.WaitGroup
 	slow.Go(func() { e.syncer.Run(ctx) })
 	slow.Go(func() { e.keepLedger(ctx) })
+	slow.Go(func() { e.slow.run(ctx) })
 	for _, d := range resume {
 		e.start(ctx, d, OutcomeResumed)
 	}

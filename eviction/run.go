@@ -32,6 +32,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	var slow, fast sync.WaitGroup
 	slow.Go(func() { e.syncer.Run(ctx) })
 	slow.Go(func() { e.keepLedger(ctx) })
+	slow.Go(func() { e.slow.run(ctx) })
 	if e.copier != nil {
 		slow.Go(func() { e.copier.Run(ctx) })
 	}

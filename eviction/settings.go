@@ -10,8 +10,11 @@ type Settings struct {
 	// Allocatable are those of the hard allocatableMemory.available threshold;
 	// Amount 0: off.
 	Allocatable Rules
-	// Soft are the soft thresholds.
-	Soft       []SoftThreshold
+	// Soft are the soft thresholds of memory.
+	Soft []SoftThreshold
+	// Slow are the thresholds of disk, inodes and PIDs, hard and soft. Those of
+	// containerfs are never a user's (Layout.containerSource).
+	Slow       []SlowThreshold
 	Protection Protection
 	Transition time.Duration // evictionPressureTransitionPeriod
 	// HoldMaximum is when a hold ends whatever the pressure.

@@ -41,7 +41,10 @@ func (e *Engine) considerSoft(ctx context.Context, set *Settings, w *softWatch, 
 	if !due {
 		return
 	}
-	d, none := e.chooseSoft(set, w, now)
+	if w.key.slow && stops == Chosen && !set.Rules.Observe && !budget && e.tryReclaimer(ctx, w) {
+		return
+	}
+	d, none := e.chooseFor(set, w, now)
 	if stops != Chosen {
 		none = stops
 	}
@@ -60,65 +63,21 @@ func (e *Engine) considerSoft(ctx context.Context, set *Settings, w *softWatch, 
 		e.observe(d)
 		return
 	}
-	if e.tryReclaim(ctx, w, d) {
-		return
-	}
-	e.beginSoft(ctx, w, d)
-}
-
-// softWaits says why nothing is begun for a soft threshold although its grace is
-// over; empty when nothing stands against it.
-func (e *Engine) softWaits(set *Settings, w *softWatch, now time.Time) string {
-	if e.hardActs() {
-		return "a hard threshold is met and is acted on"
-	}
-	if now.Sub(e.store.Snapshot().ListedAt) > listAge {
-		e.syncer.MarkDirty()
-		return "the runtime's lists are too old and are being read anew"
-	}
-	s, ending := &e.soft, e.ending()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
-	case !w.armed && !w.observed:
-		return unarmedText
-	case w.busy != "":
-		return w.busy
-	case !set.Rules.Observe && now.Sub(w.killedAt) < softSpacing:
-		return "the eviction before has had no time to show"
+	case w.key.slow && w.key.hard:
+		e.beginSlow(ctx, w, d)
+	case w.key.slow || !e.tryReclaim(ctx, w, d):
+		e.beginSoft(ctx, w, d)
 	}
-	var coming uint64
-	for _, ev := range s.running {
-		coming += ev.d.Candidates[ev.d.Victim].Gain
-	}
-	for uid, gain := range ending {
-		if s.running[uid] == nil {
-			coming += gain
-		}
-	}
-	if coming > 0 && w.last.Available+coming >= w.key.Amount+w.key.MinReclaim {
-		return "what the pods being evicted or deleted will give back is enough"
-	}
-	return ""
 }
 
-const unarmedText = "it was met already when it was loaded; it is acted on once it was clear, or after `cri-evictd arm`"
-
-// ending measures what the pods that are being deleted will give back, by UID.
-func (e *Engine) ending() map[string]uint64 {
-	plan := e.sampler.plan.Load()
-	if plan == nil {
-		return nil
+// chooseFor measures the pods and takes one, nil and the reason when there is
+// none.
+func (e *Engine) chooseFor(set *Settings, w *softWatch, now time.Time) (*Decision, NoVictim) {
+	if w.key.slow {
+		return e.chooseSlow(set, w, now)
 	}
-	out := map[string]uint64{}
-	for i := range plan.Pods {
-		if p := &plan.Pods[i]; p.Ending {
-			var c Candidate
-			p.measure(&c)
-			out[p.UID] = c.Gain
-		}
-	}
-	return out
+	return e.chooseSoft(set, w, now)
 }
 
 // chooseSoft measures every pod and takes the first by rank; nil and the reason
@@ -243,8 +202,8 @@ func (e *Engine) beginSoft(ctx context.Context, w *softWatch, d *Decision) {
 	s := &e.soft
 	s.mu.Lock()
 	s.running[d.pod().UID] = ev
-	w.breaker.note(d.At, d.Candidates[d.Victim].Gain, d.Verdict.Available, d.Outside)
-	w.busy, w.tried, w.reclaim, w.said = fmt.Sprintf("decision %d: a pod is being evicted for it", d.ID), false, nil, ""
+	s.noteSlow(w, d)
+	w.busy, w.tried, w.reclaim, w.disk, w.said = fmt.Sprintf("decision %d: a pod is being evicted for it", d.ID), false, nil, nil, ""
 	s.mu.Unlock()
 	d.kill.intentErr = e.holds.Put(softRecord(d))
 	d.kill.intentAt.Store(e.clock().UnixNano())
@@ -256,7 +215,10 @@ func (e *Engine) beginSoft(ctx context.Context, w *softWatch, d *Decision) {
 func softRecord(d *Decision) holds.Record {
 	pod, c := d.pod(), &d.Candidates[d.Victim]
 	r := pod.record(d.Signal)
-	r.ID, r.Soft, r.Decided = d.ID, true, d.At
+	r.ID, r.Soft, r.Decided = d.ID, d.soft != nil, d.At
+	if d.slow != nil {
+		r.Request = int64(min(c.Request, 1<<62))
+	}
 	r.Frozen = pod.NoDirect == "" && pod.freezes
 	r.Threshold, r.Usage = int64(d.Rules.Amount), int64(c.Usage)
 	r.Available, r.AvailableKubelet = int64(d.Sample.Kernel), int64(d.Sample.Kubelet)
@@ -275,24 +237,31 @@ func (e *Engine) startSoft(ctx context.Context, ev *softEviction) {
 		if ev.resumed {
 			ev.d.pod().close()
 		}
-		s.mu.Lock()
-		delete(s.running, uid)
-		now := e.clock()
-		if w := ev.watch; w != nil {
-			w.busy, w.killedAt = "", now
-			w.breaker.over(ev.d.At)
-			w.done(now, ev.d.Verdict.Available)
-		}
-		s.mu.Unlock()
-		// A hard decision that came too late to shorten anything: the fast half
-		// waits for it.
-		select {
-		case hard := <-ev.hardened:
-			hard.kill.advance(killState(ev.d.kill.state.Load()))
-		default:
-		}
-		e.wantPlan()
+		e.softOver(ev)
 	})
+}
+
+// softOver notes that an eviction that the slow half began has ended.
+func (e *Engine) softOver(ev *softEviction) {
+	s := &e.soft
+	s.mu.Lock()
+	delete(s.running, ev.d.pod().UID)
+	now := e.clock()
+	if w := ev.watch; w != nil {
+		w.busy, w.killedAt = "", now
+		w.breaker.over(ev.d.At)
+		w.done(now, ev.d.Verdict.Available)
+		s.doneSlow(ev.d, now)
+	}
+	s.mu.Unlock()
+	// A hard decision that came too late to shorten anything: the fast half waits
+	// for it.
+	select {
+	case hard := <-ev.hardened:
+		hard.kill.advance(killState(ev.d.kill.state.Load()))
+	default:
+	}
+	e.wantPlan()
 }
 
 // harden gives a hard decision about a pod to the soft eviction of it that is
@@ -334,6 +303,10 @@ func onlyReported(r *Rules) string {
 // saySoftNobody reports, once per reason and breach, that a soft threshold is
 // past its grace and no pod can be taken.
 func (e *Engine) saySoftNobody(w *softWatch, none NoVictim, now time.Time) {
+	if w.key.slow {
+		e.saySlowNobody(w, none, now)
+		return
+	}
 	e.soft.mu.Lock()
 	w.why = none.String()
 	if !w.noted[none] {

@@ -25,13 +25,17 @@ func (e *Engine) softArmedBefore(th SoftThreshold) bool {
 
 // softArmed adds the soft thresholds that are acted on to what is remembered.
 func (e *Engine) softArmed(amounts map[Signal]uint64) {
-	for _, k := range e.settings().thresholds() {
+	for _, k := range e.thresholds(e.settings()) {
 		e.watchFor(k) // before the first save: it asks for what was remembered
 	}
 	e.soft.mu.Lock()
 	defer e.soft.mu.Unlock()
 	for k, w := range e.soft.watches {
-		if !k.hard && w.armed {
+		switch {
+		case !w.armed:
+		case k.slow:
+			amounts[k.name] = k.fingerprint
+		case !k.hard:
 			amounts[k.Signal.SoftName()] = k.Amount
 		}
 	}
@@ -45,7 +49,16 @@ func (e *Engine) armSoft() []Signal {
 	defer e.soft.mu.Unlock()
 	var out []Signal
 	for k, w := range e.soft.watches {
-		if !k.hard && !w.armed && k.Amount < capacity {
+		switch {
+		case w.armed || k.fast():
+		case k.slow:
+			// Always below the capacity or not armed: a share is, and an amount that is
+			// not cannot be meant.
+			if c := e.slow.capacityOf(k.Signal); k.Amount < c {
+				w.armed = true
+				out = append(out, k.name)
+			}
+		case k.Amount < capacity:
 			w.armed = true
 			out = append(out, k.Signal.SoftName())
 		}

@@ -14,7 +14,17 @@ import (
 type watchKey struct {
 	SoftThreshold
 	hard bool
+	// slow: it is one of disk, inodes or PIDs, and the slow half acts on it, hard
+	// or soft; text is how it was written. The amounts follow the capacity.
+	slow bool
+	text string
+	// name and fingerprint are what Armed remembers of a slow one.
+	name        Signal
+	fingerprint uint64
 }
+
+// fast says whether the fast half acts on it.
+func (k *watchKey) fast() bool { return k.hard && !k.slow }
 
 // softWatch is a watch with what the engine does about it.
 type softWatch struct {
@@ -37,6 +47,10 @@ type softWatch struct {
 	// a decision of mode observe was.
 	said   string
 	saidAt time.Time
+	// coming is what the pods that were evicted for a slow threshold will still
+	// give back, disk what was reclaimed before one is.
+	coming pendingRelease
+	disk   *ReclaimedDisk
 	// noted are the reasons for having no victim that were counted in this breach.
 	noted [noVictims]bool
 }
@@ -100,9 +114,12 @@ func (e *Engine) softRound(ctx context.Context) {
 // whose grace is over.
 func (e *Engine) watchThresholds(now time.Time, set *Settings) []*softWatch {
 	seen := e.observations()
-	keys := set.thresholds()
+	keys := e.thresholds(set)
 	s := &e.soft
 	var due []*softWatch
+	s.mu.Lock()
+	s.follow(keys)
+	s.mu.Unlock()
 	for _, k := range keys {
 		e.watchFor(k) // asks for what was in force before: not under the lock
 	}
@@ -117,7 +134,7 @@ func (e *Engine) watchThresholds(now time.Time, set *Settings) []*softWatch {
 	for _, k := range keys {
 		w := s.watches[k]
 		w.last = seen[k.Signal]
-		if k.hard {
+		if k.fast() {
 			w.armed = e.hardArmed(k.Signal)
 		}
 		w.observed = set.Rules.Observe
@@ -128,11 +145,17 @@ func (e *Engine) watchThresholds(now time.Time, set *Settings) []*softWatch {
 		if w.armed && w.lastMet.After(met[k.Signal.condition()]) {
 			met[k.Signal.condition()] = w.lastMet
 		}
-		if !w.past && w.busy == "" && !k.hard {
+		if k.fast() {
+			continue
+		}
+		if k.slow && k.hard {
+			e.slowEpisode(w)
+		}
+		if !w.past && w.busy == "" {
 			e.cleared(w, now)
 		}
 		w.why = ""
-		if w.past && !k.hard {
+		if w.past {
 			due = append(due, w)
 		}
 	}
@@ -155,7 +178,13 @@ func (e *Engine) watchFor(k watchKey) *softWatch {
 		return w
 	}
 	w = &softWatch{key: k}
-	w.armed = !k.hard && e.softArmedBefore(k.SoftThreshold)
+	switch {
+	case k.slow:
+		w.armed = e.slowArmedBefore(k)
+		e.seedSlow(w)
+	case !k.hard:
+		w.armed = e.softArmedBefore(k.SoftThreshold)
+	}
 	w.lastNotClear = e.started
 	s.mu.Lock()
 	s.watches[k] = w
@@ -173,8 +202,12 @@ func (e *Engine) cleared(w *softWatch, _ time.Time) {
 		// The report asks for locks of its own.
 		e.finishing.Go(func() { e.reportReclaimed(key, last, r) })
 	}
+	if w.tried && w.disk != nil && w.fresh {
+		key, last, did := w.key, w.last, *w.disk
+		e.finishing.Go(func() { e.reportReclaimedDisk(key, last, &did) })
+	}
 	if w.fresh || !w.tried {
-		w.tried, w.reclaim = false, nil
+		w.tried, w.reclaim, w.disk = false, nil, nil
 		w.said, w.noted = "", [noVictims]bool{}
 	}
 }
@@ -194,6 +227,7 @@ func (e *Engine) observations() map[Signal]observation {
 		}
 		out[h.signal] = o
 	}
+	e.slowObservations(out)
 	return out
 }
 
@@ -238,7 +272,7 @@ func (e *Engine) publishConditions(now time.Time) {
 	case err != nil && changed:
 		e.log.WithError(err).Error("the node's conditions cannot be told to the proxy: new pods are let in")
 	case any && !sent && err == nil:
-		e.log.WithField("since", c.Since.UTC().Format(time.RFC3339)).Warn("the node is under memory pressure: new BestEffort pods are kept out")
+		e.log.WithField("since", c.Since.UTC().Format(time.RFC3339)).Warn(pressureText(c))
 	case !any && sent && err == nil:
 		e.log.Info("the node's pressure is over: new pods are let in")
 	}
@@ -246,17 +280,18 @@ func (e *Engine) publishConditions(now time.Time) {
 
 // counts says whether a hold waits for this threshold: not for a soft one that is
 // not acted on, nor for a number the kernel does not have.
-func (w *softWatch) counts() bool { return !w.last.absent && (w.key.hard || w.armed) }
+func (w *softWatch) counts() bool { return !w.last.absent && (w.key.fast() || w.armed) }
 
-// clearSince returns since when every threshold that is acted on has been clear,
-// its minimum reclaim included; clear is false when one is not now.
-func (e *Engine) clearSince(now time.Time) (since time.Time, clear bool) {
+// clearSince returns since when every threshold of a condition that is acted on
+// has been clear, its minimum reclaim included; clear is false when one is not
+// now, or is not known.
+func (e *Engine) clearSince(now time.Time, of conditionKind) (since time.Time, clear bool) {
 	s := &e.soft
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since = e.started
 	for _, w := range s.watches {
-		if !w.counts() {
+		if w.key.Signal.condition() != of || !w.counts() {
 			continue
 		}
 		if !w.last.fresh(now) || Met(w.last.Available, w.key.Amount+w.key.MinReclaim) {
@@ -265,6 +300,9 @@ func (e *Engine) clearSince(now time.Time) (since time.Time, clear bool) {
 		if w.lastNotClear.After(since) {
 			since = w.lastNotClear
 		}
+	}
+	if of != memoryPressure {
+		return since, true
 	}
 	// The fast half knows of readings that failed as well.
 	for _, h := range e.sampler.hards() {
@@ -276,7 +314,7 @@ func (e *Engine) clearSince(now time.Time) (since time.Time, clear bool) {
 }
 
 // room returns what each signal has to keep free for a hold to end.
-func (e *Engine) room(now time.Time) []Room {
+func (e *Engine) room(now time.Time) map[Signal]Room {
 	s := &e.soft
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,13 +327,7 @@ func (e *Engine) room(now time.Time) []Room {
 		r.Available, r.Need = w.last.Available, max(r.Need, w.key.Amount+w.key.MinReclaim)
 		by[w.key.Signal] = r
 	}
-	var out []Room
-	for _, sig := range Signals() {
-		if r, ok := by[sig]; ok {
-			out = append(out, r)
-		}
-	}
-	return out
+	return by
 }
 
 // softNear says whether the grace of a soft threshold is over, or will be within
@@ -305,7 +337,7 @@ func (e *Engine) softNear(within time.Duration) bool {
 	e.soft.mu.Lock()
 	defer e.soft.mu.Unlock()
 	for _, w := range e.soft.watches {
-		if !w.key.hard && !w.firstMet.IsZero() && w.firstMet.Add(w.key.Grace).Sub(now) <= within {
+		if !w.key.fast() && !w.firstMet.IsZero() && w.firstMet.Add(w.key.Grace).Sub(now) <= within {
 			return true
 		}
 	}

@@ -9,6 +9,9 @@ import (
 // threshold that is not configured any more, or whose signal cannot be read, is
 // none to end a pod for.
 func (e *Engine) softStands(r holds.Record, m *MemorySample) bool {
+	if !Signal(r.Signal).Memory() {
+		return e.slowStands(Signal(r.Signal), false)
+	}
 	for _, th := range e.settings().Soft {
 		if th.Signal != Signal(r.Signal) || th.Amount == 0 {
 			continue
@@ -48,7 +51,10 @@ func (e *Engine) allocatableNow() (uint64, bool) {
 // hardStands says whether the hard threshold that an interrupted kill was for is
 // met; memory is whether that of memory.available is.
 func (e *Engine) hardStands(r holds.Record, memory bool) bool {
-	if Signal(r.Signal) != AllocatableMemoryAvailable {
+	switch s := Signal(r.Signal); {
+	case !s.Memory():
+		return !r.Soft && e.slowStands(s, true)
+	case s != AllocatableMemoryAvailable:
 		return memory
 	}
 	amount := e.settings().Allocatable.Amount
@@ -66,6 +72,11 @@ func (e *Engine) resumedSoft(r holds.Record, pod PlanPod, m MemorySample) *Decis
 			d.soft.Grace, d.soft.MinReclaim = th.Grace, th.MinReclaim
 			d.Rules.MinReclaim = th.MinReclaim
 		}
+	}
+	if th, ok := e.settings().slowOf(d.Signal, false); ok && d.slow != nil {
+		d.soft.Grace = th.Grace
+		d.Rules.MinReclaim = th.MinReclaim.Resolve(e.slow.capacityOf(d.Signal))
+		d.soft.MinReclaim = d.Rules.MinReclaim
 	}
 	need := d.Rules.Amount + d.Rules.MinReclaim
 	d.soft.Shortage = need - min(need, d.Verdict.Available)

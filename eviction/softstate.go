@@ -9,6 +9,7 @@ import (
 // durations nanoseconds.
 type SoftNow struct {
 	Signal     Signal        `json:"signal"`
+	Unit       Unit          `json:"unit"`
 	Threshold  uint64        `json:"threshold"`
 	MinReclaim uint64        `json:"minReclaim"`
 	Grace      time.Duration `json:"grace"`
@@ -37,7 +38,7 @@ type ConditionsNow struct {
 // softNow describes the soft thresholds, memory.available first.
 func (e *Engine) softNow() []SoftNow {
 	now := e.clock()
-	keys := e.settings().thresholds()
+	keys := e.thresholds(e.settings())
 	e.soft.mu.Lock()
 	defer e.soft.mu.Unlock()
 	var out []SoftNow
@@ -47,7 +48,7 @@ func (e *Engine) softNow() []SoftNow {
 			continue
 		}
 		n := SoftNow{
-			Signal: k.Signal, Threshold: k.Amount, MinReclaim: k.MinReclaim, Grace: k.Grace,
+			Signal: k.Signal, Unit: k.Signal.Unit(), Threshold: k.Amount, MinReclaim: k.MinReclaim, Grace: k.Grace,
 			Available: w.last.Available, Known: w.last.fresh(now), PastGrace: w.past, Unarmed: !w.armed && !w.observed, Waiting: w.why,
 		}
 		if !w.firstMet.IsZero() {

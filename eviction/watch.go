@@ -10,6 +10,8 @@ type observation struct {
 	At time.Time
 	// Available is the number compared with the thresholds.
 	Available uint64
+	// Device is st_dev of the file system it is about, 0 for none.
+	Device uint64
 	// Lowest and Highest are over all samples since the round before.
 	Lowest, Highest uint64
 }
