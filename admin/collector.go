@@ -121,12 +121,15 @@ func (o *sink) signals(s *eviction.State, n *eviction.Counts) {
 		x := &s.Signals[i]
 		name := string(x.Signal)
 		met := false
+		unit := unitSuffix(x.Unit)
 		for _, t := range x.Thresholds {
-			o.put("signal_threshold_bytes", float64(t.Amount), name, t.Kind)
+			o.put("signal_threshold_"+unit, float64(t.Amount), name, t.Kind)
 			o.put("signal_met", truth(t.Met), name, t.Kind)
 			met = met || t.Met && t.Kind == eviction.KindHard
 		}
-		o.put("signal_floor_bytes", float64(x.Floor), name)
+		if x.Signal.Memory() {
+			o.put("signal_floor_bytes", float64(x.Floor), name)
+		}
 		for _, b := range breakers() {
 			o.put("signal_breaker_open", truth(x.Breaker == b), name, b)
 		}
@@ -134,8 +137,11 @@ func (o *sink) signals(s *eviction.State, n *eviction.Counts) {
 		if !x.Known {
 			continue // a number that is not known is not 0
 		}
-		o.put("signal_capacity_bytes", float64(x.Capacity), name)
-		o.put("signal_available_bytes", float64(x.Available), name, "compared")
+		o.put("signal_capacity_"+unit, float64(x.Capacity), name)
+		o.put("signal_available_"+unit, float64(x.Available), name, "compared")
+		if !x.Signal.Memory() {
+			continue // one reading only, and no rate
+		}
 		o.put("signal_available_bytes", float64(x.AvailableKernel), name, "kernel")
 		o.put("signal_available_bytes", float64(x.AvailableKubelet), name, "kubelet")
 		left := math.Inf(1)
@@ -150,6 +156,14 @@ func (o *sink) signals(s *eviction.State, n *eviction.Counts) {
 	for _, b := range n.Breaches {
 		o.put("signal_breaches_total", float64(b.Count), string(b.Signal))
 	}
+}
+
+// unitSuffix ends the names of the metrics of a signal in this unit.
+func unitSuffix(u eviction.Unit) string {
+	if u == eviction.Bytes {
+		return "bytes"
+	}
+	return "count"
 }
 
 // breakers are those a signal may have.

@@ -37,8 +37,11 @@ func Families() []Family {
 		{"pods_not_admitted", gauge, nil, "New pods that wait for the pressure to be over."},
 
 		{"signal_capacity_bytes", gauge, []string{"signal"}, "What there is of the signal's resource at most."},
-		{"signal_available_bytes", gauge, []string{"signal", "reading"}, "What is available: reading kernel and kubelet are the two ways to tell, compared is the number held against the threshold."},
+		{"signal_available_bytes", gauge, []string{"signal", "reading"}, "What is available: reading kernel and kubelet are the two ways to tell of memory, compared is the number held against the threshold."},
 		{"signal_threshold_bytes", gauge, []string{"signal", "kind"}, "The threshold, hard or soft; 0 when it is off."},
+		{"signal_capacity_count", gauge, []string{"signal"}, "The same for inodes and PIDs."},
+		{"signal_available_count", gauge, []string{"signal", "reading"}, "The same for inodes and PIDs; compared is the only reading."},
+		{"signal_threshold_count", gauge, []string{"signal", "kind"}, "The same for inodes and PIDs."},
 		{"signal_floor_bytes", gauge, []string{"signal"}, "Between floor and threshold only pods above their request can be victims."},
 		{"signal_met", gauge, []string{"signal", "kind"}, "1 while available is below the threshold."},
 		{"signal_time_to_threshold_seconds", gauge, []string{"signal"}, "When the hard threshold is reached at the present rate; 0 when it is, +Inf while available is not shrinking."},

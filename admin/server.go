@@ -201,6 +201,10 @@ func (x *Explanation) narrow(name string) bool {
 	is := func(r inventory.Ref) bool { return r.UID == name || r.String() == name }
 	other := func(r inventory.Ref) bool { return !is(r) }
 	x.Candidates = slices.DeleteFunc(x.Candidates, func(c eviction.CandidateReport) bool { return other(c.Ref) })
+	for i := range x.Slow {
+		s := &x.Slow[i]
+		s.Candidates = slices.DeleteFunc(s.Candidates, func(c eviction.CandidateReport) bool { return other(c.Ref) })
+	}
 	x.Holds = slices.DeleteFunc(x.Holds, func(h Hold) bool { return other(h.Pod) })
 	x.Decisions = slices.DeleteFunc(x.Decisions, func(d eviction.Report) bool {
 		return !slices.ContainsFunc(d.Candidates, func(c eviction.CandidateReport) bool { return is(c.Ref) }) &&

@@ -12,7 +12,7 @@ import (
 // dump prints every value, also those behind pointers.
 func dump(c Config) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %s %s %s %s %s %s %q %s %s\n", c.Mode, c.Listen, c.RuntimeEndpoint, c.AdminSocket, c.ProxySocket, c.StateDir, c.RunDir, c.KubeletRootDir, c.KubeletConfig, c.MemoryAvailableFrom, c.PodsAPISocket)
+	fmt.Fprintf(&b, "%s %s %s %s %s %s %s %s %q %q %s %s\n", c.Mode, c.Listen, c.RuntimeEndpoint, c.AdminSocket, c.ProxySocket, c.StateDir, c.RunDir, c.KubeletRootDir, c.KubeletConfig, c.PodLogsDir, c.MemoryAvailableFrom, c.PodsAPISocket)
 	fmt.Fprintf(&b, "%s %s %s\n", c.Kubeconfig, c.NodeName, c.ReportMode)
 	for _, s := range eviction.Signals() {
 		fmt.Fprintf(&b, "%s hard %s reclaim %s\n", s, thresholdText(c.EvictionHard, s), thresholdText(c.EvictionMinimumReclaim, s))

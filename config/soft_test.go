@@ -84,20 +84,24 @@ metricsBindAddress: 0.0.0.0:9
 	}
 }
 
-// Entries for signals this version does not act on are said to have no effect,
-// each by itself.
+// Values for containerfs are overwritten, as by kubelet: each is a warning.
 func TestContainerFsIsSynthesised(t *testing.T) {
-	c := good(t, "evictionHard: {nodefs.available: 5%, memory.available: 1Gi}\nevictionSoft: {pid.available: 10%}\nevictionSoftGracePeriod: {pid.available: 1s}\nevictionMinimumReclaim: {imagefs.available: 1Gi}\n")
-	want := `evictionHard["nodefs.available"] evictionSoft["pid.available"] evictionSoftGracePeriod["pid.available"] evictionMinimumReclaim["imagefs.available"]`
-	if got := strings.Join(c.WithoutEffect, " "); got != want {
-		t.Errorf("%s, want %s", got, want)
+	c := good(t, "evictionHard: {nodefs.available: 5%, containerfs.available: 1Gi}\nevictionSoft: {containerfs.inodesFree: 10%}\n"+
+		"evictionSoftGracePeriod: {containerfs.inodesFree: 1s}\nevictionMinimumReclaim: {imagefs.available: 1Gi}\n")
+	var got []string
+	for _, w := range c.Warnings {
+		got = append(got, w.Field)
+	}
+	want := `evictionHard["containerfs.available"] evictionSoft["containerfs.inodesFree"] evictionSoftGracePeriod["containerfs.inodesFree"]`
+	if strings.Join(got, " ") != want || len(c.WithoutEffect) != 0 {
+		t.Errorf("%q and %q, want %s", got, c.WithoutEffect, want)
 	}
 }
 
 // A reload names every key that only a restart can change, and no other.
 func TestNeedRestart(t *testing.T) {
 	fixed := map[string]string{
-		"listen": "/x.sock", "runtimeEndpoint": "/y.sock", "adminSocket": "/a.sock", "proxySocket": "/p.sock",
+		"listen": "/x.sock", "runtimeEndpoint": "/y.sock", "adminSocket": "/a.sock", "proxySocket": "/p.sock", "podLogsDir": "/l",
 		"stateDir": "/s", "runDir": "/r", "kubeletRootDir": "/k", "podsAPISocket": "/pods.sock", "metricsBindAddress": "127.0.0.1:1",
 		"kubeconfig": "/s", "nodeName": "n2", "reportMode": "evict",
 	}

@@ -3,8 +3,11 @@ package eviction
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
 )
 
 // slowReader reads the signals of disk, inodes and PIDs in goroutines of its own:
@@ -83,18 +86,19 @@ func (r *slowReader) readDisks(ctx context.Context) {
 	paths := r.paths
 	r.mu.Unlock()
 	in := diskInput{
-		node: fsRead{path: r.parts.KubeletRoot}, logs: fsRead{path: r.parts.PodLogs},
+		logs:   fsRead{path: r.parts.PodLogs},
 		images: fsRead{path: paths.images}, containers: fsRead{path: paths.containers}, imagesErr: paths.err,
 	}
 	if in.containers.path == in.images.path {
 		in.containers.path = ""
 	}
 	var wg sync.WaitGroup
-	for _, f := range []*fsRead{&in.node, &in.logs, &in.images, &in.containers} {
+	for _, f := range []*fsRead{&in.logs, &in.images, &in.containers} {
 		if f.path != "" {
 			wg.Go(func() { f.fs, f.err = r.parts.Filesystems.Read(ctx, f.path) })
 		}
 	}
+	wg.Go(func() { in.node = r.readNode(ctx) })
 	wg.Wait()
 	if ctx.Err() != nil {
 		return
@@ -106,6 +110,20 @@ func (r *slowReader) readDisks(ctx context.Context) {
 	r.mu.Unlock()
 	for s, reading := range in.readings(r.values()) {
 		r.take(s, reading)
+	}
+}
+
+// readNode reads the file system of kubelet's root directory or, as long as that
+// is not there, of the directory it will be made in.
+func (r *slowReader) readNode(ctx context.Context) fsRead {
+	out := fsRead{path: r.parts.KubeletRoot}
+	for {
+		out.fs, out.err = r.parts.Filesystems.Read(ctx, out.path)
+		parent := filepath.Dir(out.path)
+		if !errors.Is(out.err, cgroupfs.ErrAbsent) || parent == out.path {
+			return out
+		}
+		out.path = parent
 	}
 }
 

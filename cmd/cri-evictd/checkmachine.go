@@ -23,7 +23,7 @@ import (
 )
 
 // checkMachine looks at memory, thresholds and cgroups.
-func (a *app) checkMachine(f *findings, cfg config.Config) {
+func (a *app) checkMachine(ctx context.Context, f *findings, cfg config.Config, kubelet kubeletFiles) {
 	m, err := a.machine()
 	if err != nil {
 		f.add(levelError, "machine", "%v", err)
@@ -36,9 +36,18 @@ func (a *app) checkMachine(f *findings, cfg config.Config) {
 	checkPods(f, m)
 	checkZombies(f, m)
 	checkProcesses(f, m)
-	res := resolve(cfg, m)
+	res := resolveWith(cfg, m, kubelet.dir)
 	checkThresholds(f, m, &res)
+	capacity := m.capacities(ctx, cfg)
+	checkSlow(ctx, f, cfg, m, &res, capacity)
 	checkKubelet(f, cfg, m, &res)
+	if kubelet.file != "" {
+		if k, err := config.ReadKubeletSettings(kubelet.file, kubelet.dir); err != nil {
+			f.add(levelError, "kubelet beside us", "%v", err)
+		} else {
+			sideBySide(f, cfg, &res, &k, capacity)
+		}
+	}
 	h := res.headroom(m)
 	h.report(f)
 }

@@ -87,6 +87,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		Terminating: facts.store.Ending, Gone: facts.store.Gone, FactSources: facts.sources,
 		Hooks: client, Wakeups: eviction.RealKernelEvents{FS: m.fs}, BetweenIntentAndKill: a.between,
 	}
+	parts.Slow = m.slowParts(cfg, client)
 	if m.vmstat != nil {
 		parts.Scan = m.vmstat
 	}

@@ -60,6 +60,7 @@ func printExplanation(out io.Writer, x *admin.Explanation) {
 	}
 	fmt.Fprintln(out)
 	printCandidates(out, x.Candidates)
+	printSlow(out, x.Slow, x.Pod == nil)
 	for _, n := range x.NotAdmitted {
 		fmt.Fprintf(out, "\nnew pod %s (uid %s) is not admitted: the node is under %s; it asked %d times since %s, last %s; it is admitted once that is over\n",
 			n.Pod, n.Pod.UID, n.Condition, n.Times, n.First.Format(time.RFC3339), ago(n.Last))
@@ -169,10 +170,16 @@ func printDecision(out io.Writer, r *eviction.Report, about *inventory.Ref) {
 	}
 	fmt.Fprintf(out, "decision #%d, %s, %s%s: %s\n", r.ID, r.Time.Format(time.RFC3339), signal, r.Outcome, r.Summary)
 	m := &r.Memory
-	fmt.Fprintf(out, "  available %s (%s; kernel %s, kubelet %s, min_free %s), threshold %s, floor %s, early band %s\n",
-		bytesText(m.Available), m.From, bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet), bytesText(m.MinFree),
-		bytesText(m.Threshold), bytesText(m.Floor), yes(m.EarlyBand))
-	printSoft(out, r.Soft)
+	unit := eviction.Bytes
+	if x := r.Resource; x != nil {
+		unit = x.Unit
+		printResource(out, r)
+	} else {
+		fmt.Fprintf(out, "  available %s (%s; kernel %s, kubelet %s, min_free %s), threshold %s, floor %s, early band %s\n",
+			bytesText(m.Available), m.From, bytesText(m.AvailableKernel), bytesText(m.AvailableKubelet), bytesText(m.MinFree),
+			bytesText(m.Threshold), bytesText(m.Floor), yes(m.EarlyBand))
+	}
+	printSoft(out, r.Soft, unit)
 	if k := r.Kill; k != nil {
 		way := "the pod's cgroup"
 		if !k.Direct {

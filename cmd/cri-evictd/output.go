@@ -13,6 +13,7 @@ import (
 	"github.com/cri-evictd/cri-evictd/admin"
 	"github.com/cri-evictd/cri-evictd/config"
 	"github.com/cri-evictd/cri-evictd/cri"
+	"github.com/cri-evictd/cri-evictd/eviction"
 )
 
 // dataFlags are those of every command that prints data.
@@ -72,6 +73,14 @@ func bytesText[T int64 | uint64](n T) string {
 		n -= n % whole
 	}
 	return resource.NewQuantity(int64(n), resource.BinarySI).String()
+}
+
+// amountText prints an amount in its unit for people.
+func amountText(n uint64, u eviction.Unit) string {
+	if u == eviction.Bytes || u == "" {
+		return bytesText(n)
+	}
+	return fmt.Sprintf("%d %s", n, u)
 }
 
 func ago(t time.Time) string {

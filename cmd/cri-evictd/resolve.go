@@ -34,12 +34,15 @@ type resolved struct {
 
 // resolve turns the configuration into amounts. Nothing it cannot find out keeps
 // it from a result.
-func resolve(cfg config.Config, m *machine) resolved {
+func resolve(cfg config.Config, m *machine) resolved { return resolveWith(cfg, m, "") }
+
+// resolveWith is resolve with kubelet's drop-in directory, empty for none.
+func resolveWith(cfg config.Config, m *machine, dropIns string) resolved {
 	var r resolved
 	r.podsLimit, r.podsUsed = m.pods()
 	r.podsAvailable = less(r.podsLimit, r.podsUsed)
 	if cfg.KubeletConfig != "" {
-		if k, err := config.ReadKubelet(cfg.KubeletConfig); err != nil {
+		if k, err := config.ReadKubeletWith(cfg.KubeletConfig, dropIns); err != nil {
 			r.kubeletErr = err
 		} else {
 			r.kubelet = &k
@@ -59,6 +62,7 @@ func resolve(cfg config.Config, m *machine) resolved {
 	}
 	r.allocatable(cfg, m)
 	r.soft(cfg, m)
+	r.slow(cfg)
 	return r
 }
 
@@ -169,9 +173,9 @@ func (r *resolved) podsCapacity(m *machine) uint64 {
 	return m.info.MemTotal
 }
 
-// soft resolves the soft thresholds of the signals this version acts on.
+// soft resolves the soft thresholds of memory.
 func (r *resolved) soft(cfg config.Config, m *machine) {
-	for _, s := range config.Acted() {
+	for _, s := range []eviction.Signal{eviction.MemoryAvailable, eviction.AllocatableMemoryAvailable} {
 		t, ok := cfg.EvictionSoft[s]
 		if !ok || t.Off {
 			continue
@@ -195,7 +199,7 @@ func (r *resolved) announce(log logrus.FieldLogger, m *machine) {
 	log.WithFields(logrus.Fields{
 		"cgroups": m.fs.Mode().String(), "threshold": rules.Amount, "floor": rules.Floor,
 		"from": rules.From.String(), "observe": rules.Observe, "transition": r.set.Transition,
-		"allocatable": r.set.Allocatable.Amount, "soft": len(r.set.Soft),
+		"allocatable": r.set.Allocatable.Amount, "soft": len(r.set.Soft), "diskAndPIDs": slowText(r.set.Slow),
 	}).Info("watching memory.available")
 	if rules.Amount == 0 {
 		log.Warn("memory.available is turned off: it evicts nothing")

@@ -17,11 +17,11 @@ func softText(s *eviction.SoftNow) string {
 func softState(s *eviction.SoftNow) string {
 	var b strings.Builder
 	if s.Known {
-		fmt.Fprintf(&b, "%s, ", bytesText(s.Available))
+		fmt.Fprintf(&b, "%s, ", amountText(s.Available, s.Unit))
 	} else {
 		b.WriteString("unknown, ")
 	}
-	fmt.Fprintf(&b, "threshold %s (minimum reclaim %s, grace %s)", bytesText(s.Threshold), bytesText(s.MinReclaim), s.Grace)
+	fmt.Fprintf(&b, "threshold %s (minimum reclaim %s, grace %s)", amountText(s.Threshold, s.Unit), amountText(s.MinReclaim, s.Unit), s.Grace)
 	switch {
 	case !s.MetSince.IsZero():
 		fmt.Fprintf(&b, ", met since %s", s.MetSince.Format(time.RFC3339))
@@ -59,7 +59,7 @@ func conditionsText(c *eviction.ConditionsNow) string {
 }
 
 // printSoft prints what a soft decision was made of; nothing for a hard one.
-func printSoft(out io.Writer, s *eviction.SoftReport) {
+func printSoft(out io.Writer, s *eviction.SoftReport, u eviction.Unit) {
 	if s == nil {
 		return
 	}
@@ -67,7 +67,7 @@ func printSoft(out io.Writer, s *eviction.SoftReport) {
 	if !s.MetSince.IsZero() {
 		since = s.MetSince.Format(time.RFC3339)
 	}
-	fmt.Fprintf(out, "  soft: grace %s, met since %s, minimum reclaim %s, missing %s\n", s.Grace, since, bytesText(s.MinReclaim), bytesText(s.Shortage))
+	fmt.Fprintf(out, "  soft: grace %s, met since %s, minimum reclaim %s, missing %s\n", s.Grace, since, amountText(s.MinReclaim, u), amountText(s.Shortage, u))
 	if r := s.Reclaim; r != nil {
 		fmt.Fprintf(out, "  memory.reclaim: asked for %s, got %s in %s, pods asked: %d; available %s before, %s after\n",
 			bytesText(r.Asked), bytesText(r.Returned), r.Took.Round(time.Millisecond), len(r.Pods), bytesText(r.Available), bytesText(r.After))

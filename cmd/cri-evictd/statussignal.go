@@ -11,6 +11,8 @@ import (
 // printSignal prints one signal with its thresholds.
 func printSignal(row func(key, format string, args ...any), s *eviction.SignalNow) {
 	switch {
+	case !s.Signal.Memory():
+		row(string(s.Signal), "%s", slowState(s))
 	case s.Absent:
 		row(string(s.Signal), "this machine has no such number")
 	case !s.Known:
@@ -36,6 +38,26 @@ func printSignal(row func(key, format string, args ...any), s *eviction.SignalNo
 	}
 }
 
+// slowState is the state of a signal of disk, inodes or PIDs.
+func slowState(s *eviction.SignalNow) string {
+	text := "not known yet"
+	switch {
+	case s.Absent:
+		text = "this file system has no such number"
+	case s.Known:
+		text = amountText(s.Available, s.Unit) + " of " + amountText(s.Capacity, s.Unit)
+	case s.Problem != "":
+		text = "not known: " + s.Problem
+	}
+	if s.Path != "" {
+		text += " (" + s.Path + ")"
+	}
+	if s.SameAs != "" {
+		text += ", which " + string(s.SameAs) + " decides"
+	}
+	return text
+}
+
 // breakerText says which breaker is open and for how long.
 func breakerText(s *eviction.SignalNow) string {
 	if s.BreakerUntil.IsZero() {
@@ -48,12 +70,12 @@ func thresholdText(t *eviction.ThresholdNow, s *eviction.SignalNow) string {
 	if t.Amount == 0 {
 		return "off"
 	}
-	text := bytesText(t.Amount)
+	text := amountText(t.Amount, s.Unit)
 	if s.Floor > 0 {
 		text += ", floor " + bytesText(s.Floor)
 	}
 	if t.MinReclaim > 0 {
-		text += ", minimum reclaim " + bytesText(t.MinReclaim)
+		text += ", minimum reclaim " + amountText(t.MinReclaim, s.Unit)
 	}
 	switch {
 	case t.Met:
@@ -93,12 +115,24 @@ func sourcesText(list []eviction.SourceNow) string {
 func signalText(s *eviction.SignalNow) string {
 	text := string(s.Signal) + ": "
 	switch {
+	case !s.Signal.Memory():
+		text += slowState(s)
+		if !s.Known {
+			return text
+		}
+		return text + hardText(s)
 	case s.Absent:
 		return text + "this machine has no such number"
 	case !s.Known:
 		return text + "not known yet"
 	}
 	text += fmt.Sprintf("%s (%s; kernel %s, kubelet %s)", bytesText(s.Available), s.From, bytesText(s.AvailableKernel), bytesText(s.AvailableKubelet))
+	return text + hardText(s)
+}
+
+// hardText is the hard threshold, and why nothing is done about it.
+func hardText(s *eviction.SignalNow) string {
+	text := ""
 	for _, t := range s.Thresholds {
 		if t.Kind == eviction.KindHard {
 			text += ", threshold " + thresholdText(&t, s)
