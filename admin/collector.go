@@ -160,10 +160,10 @@ func (o *sink) signals(s *eviction.State, n *eviction.Counts) {
 
 // unitSuffix ends the names of the metrics of a signal in this unit.
 func unitSuffix(u eviction.Unit) string {
-	if u == eviction.Bytes {
-		return "bytes"
+	if u == eviction.Inodes || u == eviction.Tasks {
+		return "items"
 	}
-	return "count"
+	return "bytes"
 }
 
 // breakers are those a signal may have.

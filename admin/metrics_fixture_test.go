@@ -23,6 +23,11 @@ func signalsNow() []eviction.SignalNow {
 			AvailableKubelet: 1900 << 20, Floor: m.Floor, TimeToThreshold: &in, Unarmed: true, Breaker: eviction.OutsidePressure.Reason(), BreakerUntil: moment,
 			Thresholds: []eviction.ThresholdNow{{Kind: eviction.KindHard, Amount: m.Threshold}},
 		},
+		{
+			Signal: eviction.NodeFsInodesFree, Unit: eviction.Inodes, Known: true, Capacity: 1_000_000, Available: 59_000, AvailableKernel: 59_000,
+			AvailableKubelet: 59_000, Path: "/var/lib/kubelet", Device: "8:1",
+			Thresholds: []eviction.ThresholdNow{{Kind: eviction.KindHard, Amount: 60_000, Met: true, MetSince: moment}},
+		},
 	}
 }
 

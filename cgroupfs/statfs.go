@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -31,15 +32,15 @@ type Filesystem struct {
 var ErrHangs = errors.New("the file system does not answer")
 
 // Statfs reads the file system that holds path. It may hang as long as the file
-// system does. Nothing at the path is ErrAbsent.
+// system does. Its errors are a *fs.PathError.
 func Statfs(path string) (Filesystem, error) {
 	var st unix.Stat_t
 	if err := ignoringEINTR(func() error { return unix.Stat(path, &st) }); err != nil {
-		return Filesystem{}, absentOrBroken(path, err)
+		return Filesystem{}, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	var s unix.Statfs_t
 	if err := ignoringEINTR(func() error { return unix.Statfs(path, &s) }); err != nil {
-		return Filesystem{}, absentOrBroken(path, err)
+		return Filesystem{}, &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
 	return filesystem(uint64(st.Dev), &s), nil
 }
@@ -99,12 +100,12 @@ func (r *StatfsReader) Read(ctx context.Context, path string) (Filesystem, error
 	}
 	done := make(chan answer, 1)
 	go func() {
-		fs, err := r.statfs(path)
-		fs.At = r.clock()
+		out, err := r.statfs(path)
+		out.At = r.clock()
 		r.mu.Lock()
 		delete(r.busy, path)
 		r.mu.Unlock()
-		done <- answer{fs, err}
+		done <- answer{out, err}
 	}()
 	timer := time.NewTimer(r.limit)
 	defer timer.Stop()

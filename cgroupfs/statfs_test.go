@@ -2,6 +2,7 @@ package cgroupfs
 
 import (
 	"errors"
+	"io/fs"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -24,8 +25,8 @@ func TestStatfs(t *testing.T) {
 	if got.Device != uint64(st.Dev) || got.Capacity == 0 || got.Available > got.Free || got.Free > got.Capacity {
 		t.Errorf("%+v, device %d", got, st.Dev)
 	}
-	if _, err := Statfs(filepath.Join(dir, "nothing")); !errors.Is(err, ErrAbsent) {
-		t.Errorf("a path that is not there: %v, want ErrAbsent", err)
+	if _, err := Statfs(filepath.Join(dir, "nothing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a path that is not there: %v, want ErrNotExist", err)
 	}
 }
 
@@ -73,8 +74,8 @@ func TestStatfsReaderHangs(t *testing.T) {
 		if took := time.Since(begun); took != 2*time.Second || calls.Load() != 1 {
 			t.Errorf("five readings took %s and %d calls, want 2s and 1", took, calls.Load())
 		}
-		if fs, err := r.Read(t.Context(), "/fine"); err != nil || fs.Device != 1 || !fs.At.Equal(time.Now()) {
-			t.Errorf("another path: %+v, %v", fs, err)
+		if got, err := r.Read(t.Context(), "/fine"); err != nil || got.Device != 1 || !got.At.Equal(time.Now()) {
+			t.Errorf("another path: %+v, %v", got, err)
 		}
 		close(release)
 		synctest.Wait()

@@ -228,16 +228,17 @@ kubeconfig: /k/kubelet.conf
 nodeName: node-1
 reportMode: delete
 podLogsDir: /logs
+imageGCHighThresholdPercent: 90
 `)
 	if c.Mode != Observe || c.Listen.Path != "/l.sock" || c.RuntimeEndpoint.Path != "/r.sock" || c.AdminSocket.Path != "/a.sock" ||
 		c.ProxySocket.Path != "/r/proxy.sock" || c.StateDir != "/s" || c.RunDir != "/r" || c.KubeletRootDir != "/k" || c.KubeletConfig != "/k/config.yaml" || c.PodsAPISocket.Path != "/k/pods.sock" ||
 		c.MemoryAvailableFrom != eviction.FromKernel || c.EvictionMinimumReclaim[eviction.MemoryAvailable].Quantity != 100<<20 ||
 		c.PressureTransition != 30*time.Second || c.ProtectStatic || c.ProtectedNamespaces == nil || len(c.ProtectedNamespaces) != 0 ||
-		c.ProtectedPodLabels["app"] != "db" || len(c.TrustedNamespaces) != 2 || c.Kubeconfig != "/k/kubelet.conf" || c.NodeName != "node-1" || c.HoldMaximum != 2*time.Hour || c.DecorateStatus ||
+		c.ProtectedPodLabels["app"] != "db" || len(c.TrustedNamespaces) != 2 || c.Kubeconfig != "/k/kubelet.conf" || c.NodeName != "node-1" || c.PodLogsDir != "/logs" || c.HoldMaximum != 2*time.Hour || c.DecorateStatus ||
 		c.ReportMode != ReportDelete {
 		t.Errorf("%s", dump(c))
 	}
-	if len(c.WithoutEffect) != 1 || c.WithoutEffect[0] != "podLogsDir" {
+	if len(c.WithoutEffect) != 1 || c.WithoutEffect[0] != "imageGCHighThresholdPercent" {
 		t.Errorf("without effect: %v", c.WithoutEffect)
 	}
 }

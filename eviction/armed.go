@@ -61,6 +61,7 @@ func (e *Engine) armAtStart() {
 		e.log.WithError(err).Warn("it is not known which thresholds were in force before: they are acted on once they were seen clear")
 		return
 	}
+	e.armedBefore = before
 	for _, s := range armable() {
 		e.sampler.hardOf(s).armed.amount.Store(before[s])
 	}
@@ -78,6 +79,7 @@ func (e *Engine) saveArmed() {
 		}
 	}
 	e.softArmed(amounts)
+	e.stillArmed(amounts)
 	if maps.Equal(amounts, e.armedSaved) {
 		return
 	}

@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"errors"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -188,7 +189,7 @@ func (r *fsRead) reading(inodes bool) Reading {
 // is short itself: nobody knows that all is well.
 func (in *diskInput) nodeFs(inodes bool, values []Threshold) Reading {
 	node := in.node.reading(inodes)
-	if in.logs.path == "" || errors.Is(in.logs.err, cgroupfs.ErrAbsent) {
+	if in.logs.path == "" || errors.Is(in.logs.err, fs.ErrNotExist) {
 		return node // nobody has made it yet
 	}
 	if in.logs.err != nil {

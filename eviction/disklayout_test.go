@@ -3,6 +3,7 @@ package eviction
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"testing"
 	"time"
 
@@ -62,7 +63,7 @@ func TestUnknownReadings(t *testing.T) {
 		change(&r.fs)
 		return r
 	}
-	gone := fsRead{path: "/i", err: fmt.Errorf("/i: %w", cgroupfs.ErrAbsent)}
+	gone := fsRead{path: "/i", err: fmt.Errorf("/i: %w", fs.ErrNotExist)}
 	for _, c := range []struct {
 		name                  string
 		images                fsRead
@@ -105,7 +106,7 @@ func TestLogsCountAsNodeFs(t *testing.T) {
 	share, amount := []Threshold{threshold(t, "12%")}, []Threshold{threshold(t, "10Gi")}
 	small := fsOf("/logs", 2, 50) // 10 GiB, half of it free
 	small.fs.Capacity, small.fs.Available = 10*gi, 5*gi
-	absent := fsRead{path: "/logs", err: fmt.Errorf("/logs: %w", cgroupfs.ErrAbsent)}
+	absent := fsRead{path: "/logs", err: fmt.Errorf("/logs: %w", fs.ErrNotExist)}
 	hung := fsRead{path: "/logs", err: cgroupfs.ErrHangs}
 	for _, c := range []struct {
 		name       string
@@ -154,7 +155,7 @@ func TestCaseB53(t *testing.T) {
 // bugs.md B56: a snapshotter's path that is not there is unknown and has no
 // capacity of 0.
 func TestCaseB56(t *testing.T) {
-	in := diskInput{node: fsOf("/var/lib/kubelet", 1, 70), images: fsRead{path: "/gone", err: cgroupfs.ErrAbsent}}
+	in := diskInput{node: fsOf("/var/lib/kubelet", 1, 70), images: fsRead{path: "/gone", err: fs.ErrNotExist}}
 	r := in.readings(nil)[ImageFsAvailable]
 	var w watch
 	w.armed = true

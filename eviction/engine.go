@@ -171,6 +171,9 @@ type Engine struct {
 
 	armed      Armed
 	armedSaved map[Signal]uint64 // the loop's own
+	// armedBefore is what was remembered at the start. Slow thresholds are not
+	// known before their signal was read once.
+	armedBefore map[Signal]uint64
 
 	// waiting are the new pods the proxy did not admit.
 	waiting waitingPods

@@ -73,7 +73,11 @@ func (e *Engine) slowWaits(set *Settings, w *softWatch, now time.Time) string {
 			return "a kill is in flight"
 		}
 	}
-	hurry := w.key.hard && (w.halfGone() || e.syncer.State().ListError != "")
+	list := e.syncer.State()
+	if !list.Listed {
+		return "the runtime was not listed yet"
+	}
+	hurry := w.key.hard && (w.halfGone() || list.ListError != "")
 	if !hurry && now.Sub(e.store.Snapshot().ListedAt) > listAge {
 		e.syncer.MarkDirty()
 		return "the runtime's lists are too old and are being read anew"
@@ -127,6 +131,25 @@ func (e *Engine) endingSlow(w *softWatch) uint64 {
 		}
 	}
 	return total
+}
+
+// tellNear tells whoever measures pods on which devices a threshold is met or
+// within twice of what is available.
+func (e *Engine) tellNear() {
+	usage := e.slow.parts.Usage
+	if usage == nil {
+		return
+	}
+	var devices []uint64
+	e.soft.mu.Lock()
+	for k, w := range e.soft.watches {
+		if k.slow && w.last.Device != 0 && w.last.Available/2 < k.Amount+k.MinReclaim && !slices.Contains(devices, w.last.Device) {
+			devices = append(devices, w.last.Device)
+		}
+	}
+	e.soft.mu.Unlock()
+	slices.Sort(devices)
+	usage.Near(devices)
 }
 
 // halfGone says whether less than half the threshold is left.

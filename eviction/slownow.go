@@ -119,16 +119,24 @@ func (e *Engine) slowUnarmed() []Signal {
 // slowArmedBefore says whether a slow threshold is acted on from its first round
 // on: what was written was in force in the last run, or nothing is remembered.
 func (e *Engine) slowArmedBefore(k watchKey) bool {
-	if e.armed == nil {
-		return true
+	return e.armed == nil || e.armedBefore[k.name] == k.fingerprint
+}
+
+// stillArmed keeps what is remembered of slow thresholds that could not be judged
+// yet, because their signal was not read since the start.
+func (e *Engine) stillArmed(amounts map[Signal]uint64) {
+	judged := map[Signal]bool{}
+	e.soft.mu.Lock()
+	for k := range e.soft.watches {
+		judged[k.name] = judged[k.name] || k.slow
 	}
-	before, err := e.armed.Load()
-	if err != nil {
-		e.log.WithError(err).WithField("signal", k.Signal).
-			Warn("it is not known whether this threshold was in force before: it is acted on once it was seen clear")
-		return false
+	e.soft.mu.Unlock()
+	for _, t := range e.settings().inForce(e.slow.currentLayout()) {
+		name := t.armedName()
+		if f := t.Value.fingerprint(); !judged[name] && e.armedBefore[name] == f && f != 0 {
+			amounts[name] = f
+		}
 	}
-	return before[k.name] == k.fingerprint
 }
 
 // seedSlow counts the kills of the last hour that the history knows of: neither a

@@ -3,11 +3,10 @@ package eviction
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"path/filepath"
 	"sync"
 	"time"
-
-	"github.com/cri-evictd/cri-evictd/cgroupfs"
 )
 
 // slowReader reads the signals of disk, inodes and PIDs in goroutines of its own:
@@ -48,8 +47,21 @@ func newSlowReader(p SlowParts, clock func() time.Time, values func() map[Signal
 // run reads until ctx ends.
 func (r *slowReader) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { r.every(ctx, func() time.Duration { return r.askPaths(ctx) }) })
-	wg.Go(func() { r.every(ctx, func() time.Duration { r.readDisks(ctx); return diskEvery }) })
+	asked := make(chan struct{}) // the first reading knows what there is to read
+	var once sync.Once
+	wg.Go(func() {
+		r.every(ctx, func() time.Duration {
+			defer once.Do(func() { close(asked) })
+			return r.askPaths(ctx)
+		})
+	})
+	wg.Go(func() {
+		select {
+		case <-asked:
+		case <-ctx.Done():
+		}
+		r.every(ctx, func() time.Duration { r.readDisks(ctx); return diskEvery })
+	})
 	wg.Go(func() { r.every(ctx, r.readPIDs) })
 	wg.Wait()
 }
@@ -116,14 +128,18 @@ func (r *slowReader) readDisks(ctx context.Context) {
 // readNode reads the file system of kubelet's root directory or, as long as that
 // is not there, of the directory it will be made in.
 func (r *slowReader) readNode(ctx context.Context) fsRead {
-	out := fsRead{path: r.parts.KubeletRoot}
-	for {
-		out.fs, out.err = r.parts.Filesystems.Read(ctx, out.path)
-		parent := filepath.Dir(out.path)
-		if !errors.Is(out.err, cgroupfs.ErrAbsent) || parent == out.path {
+	first := fsRead{path: r.parts.KubeletRoot}
+	first.fs, first.err = r.parts.Filesystems.Read(ctx, first.path)
+	for out := first; ; {
+		if !errors.Is(out.err, fs.ErrNotExist) {
 			return out
 		}
+		parent := filepath.Dir(out.path)
+		if parent == out.path {
+			return first
+		}
 		out.path = parent
+		out.fs, out.err = r.parts.Filesystems.Read(ctx, out.path)
 	}
 }
 
@@ -217,11 +233,11 @@ func (r *slowReader) now(ctx context.Context, s Signal) (Reading, error) {
 	if last.Path == "" {
 		return Reading{}, errUnknownNow
 	}
-	fs, err := r.parts.Filesystems.Read(ctx, last.Path)
+	now, err := r.parts.Filesystems.Read(ctx, last.Path)
 	if err != nil {
 		return Reading{}, err
 	}
-	f := fsRead{path: last.Path, fs: fs}
+	f := fsRead{path: last.Path, fs: now}
 	out := f.reading(s.Unit() == Inodes)
 	if out.At.IsZero() {
 		return out, errUnknownNow

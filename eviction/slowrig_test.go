@@ -3,6 +3,7 @@ package eviction
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"slices"
 	"sync"
 	"testing"
@@ -63,11 +64,11 @@ func (f *fakeDisks) Read(_ context.Context, path string) (cgroupfs.Filesystem, e
 	if err := f.errs[path]; err != nil {
 		return cgroupfs.Filesystem{}, err
 	}
-	fs, ok := f.fs[path]
+	at, ok := f.fs[path]
 	if !ok {
-		return cgroupfs.Filesystem{}, fmt.Errorf("%s: %w", path, cgroupfs.ErrAbsent)
+		return cgroupfs.Filesystem{}, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
 	}
-	out := *fs
+	out := *at
 	out.At = time.Now()
 	return out, nil
 }

@@ -105,6 +105,7 @@ func (e *Engine) softRound(ctx context.Context) {
 	now, set := e.clock(), e.settings()
 	due := e.watchThresholds(now, set)
 	e.publishConditions(now)
+	e.tellNear()
 	for _, w := range due {
 		e.considerSoft(ctx, set, w, now)
 	}

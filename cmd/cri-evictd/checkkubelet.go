@@ -31,11 +31,11 @@ func (m *machine) capacities(ctx context.Context, cfg config.Config) map[evictio
 		out[eviction.PIDAvailable] = p.Max
 	}
 	read := func(path string, bytes, inodes eviction.Signal) {
-		if fs, err := m.filesystems().Read(ctx, path); err == nil {
-			out[bytes], out[inodes] = fs.Capacity, fs.Inodes
+		if at, err := m.filesystems().Read(ctx, path); err == nil {
+			out[bytes], out[inodes] = at.Capacity, at.Inodes
 		}
 	}
-	read(cfg.KubeletRootDir, eviction.NodeFsAvailable, eviction.NodeFsInodesFree)
+	read(existing(cfg.KubeletRootDir), eviction.NodeFsAvailable, eviction.NodeFsInodesFree)
 	if c, err := cri.Dial(cfg.RuntimeEndpoint); err == nil {
 		if paths, err := c.ImageFilesystems(ctx); err == nil && paths.Images != "" {
 			read(paths.Images, eviction.ImageFsAvailable, eviction.ImageFsInodesFree)
@@ -155,7 +155,7 @@ func softOfOurs(cfg config.Config, s eviction.Signal) string {
 // checkSlow prints the thresholds of disk, inodes and PIDs with what is available
 // now.
 func checkSlow(ctx context.Context, f *findings, cfg config.Config, m *machine, res *resolved, capacity map[eviction.Signal]uint64) {
-	node, nodeErr := m.filesystems().Read(ctx, cfg.KubeletRootDir)
+	node, nodeErr := m.filesystems().Read(ctx, existing(cfg.KubeletRootDir))
 	pids, pidErr := m.fs.PIDs()
 	for i := range res.set.Slow {
 		t := &res.set.Slow[i]

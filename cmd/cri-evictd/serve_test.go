@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/cri-evictd/cri-evictd/admin"
+	"github.com/cri-evictd/cri-evictd/eviction"
 	"github.com/cri-evictd/cri-evictd/internal/fakecri"
 	"github.com/cri-evictd/cri-evictd/internal/golden"
 )
@@ -94,6 +95,7 @@ func TestServeShowsTheTree(t *testing.T) {
 	} {
 		t.Run(tree, func(t *testing.T) {
 			n := newNode(t, tree, fakecri.Options{})
+			n.disks(60 * gib)
 			n.serve("").waitFor("following the proxy's events")
 			sock := []string{"--admin-socket", n.path("admin.sock"), "-o", "json"}
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -121,10 +123,12 @@ func TestServeShowsTheTree(t *testing.T) {
 			golden.Check(t, "explain-"+tree+".json", append(b, '\n'))
 
 			var s admin.Status
-			eventually(t, "memory was sampled", func() bool {
+			eventually(t, "memory and disks were sampled", func() bool {
 				_, out, _ := command(t, append([]string{"status"}, sock...)...)
 				s = admin.Status{}
-				return json.Unmarshal([]byte(out), &s) == nil && s.Engine.Memory.Samples > 0 && s.Engine.Inventory.Listed
+				unknown := func(x eviction.SignalNow) bool { return !x.Known || len(x.Thresholds) == 0 && x.SameAs == "" }
+				return json.Unmarshal([]byte(out), &s) == nil && s.Engine.Memory.Samples > 0 && s.Engine.Inventory.Listed &&
+					!slices.ContainsFunc(s.Engine.Signals, unknown)
 			})
 			if b, err = json.MarshalIndent(struct {
 				Memory any

@@ -50,7 +50,7 @@ type treeFilesystems struct {
 func (t treeFilesystems) Read(_ context.Context, path string) (cgroupfs.Filesystem, error) {
 	f, err := os.Open(t.file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return cgroupfs.Filesystem{}, fmt.Errorf("%s: %w", path, cgroupfs.ErrAbsent)
+		return cgroupfs.Filesystem{}, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
 	}
 	if err != nil {
 		return cgroupfs.Filesystem{}, err
@@ -68,7 +68,7 @@ func (t treeFilesystems) Read(_ context.Context, path string) (cgroupfs.Filesyst
 		}
 	}
 	if longest == "" {
-		return found, fmt.Errorf("%s: %w", path, cgroupfs.ErrAbsent)
+		return found, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
 	}
 	found.At, found.Free = t.clock(), found.Available
 	return found, nil

@@ -41,6 +41,12 @@ type node struct {
 // the test, and nothing may be left.
 func newNode(t *testing.T, v lab.Version) *node {
 	t.Helper()
+	return newNodeOn(t, v, nil)
+}
+
+// newNodeOn is newNode with a look at the scratch folder before containerd uses it.
+func newNodeOn(t *testing.T, v lab.Version, prepare func(dir string)) *node {
+	t.Helper()
 	needRoot(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // a cold cache builds containerd
 	defer cancel()
@@ -53,6 +59,9 @@ func newNode(t *testing.T, v lab.Version) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(remove)
+	if prepare != nil {
+		prepare(dir)
+	}
 	ctd, err := lab.StartContainerd(ctx, lab.ContainerdOptions{
 		Tools: tools, Version: v, Dir: dir, SystemdCgroup: here(t).systemd, Log: testWriter{t},
 		ReadyTimeout: time.Minute * here(t).slowness,

@@ -1,0 +1,66 @@
+package eviction
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cri-evictd/cri-evictd/cgroupfs"
+)
+
+// What is new and met already waits until it was clear once, or is armed by hand;
+// a file system that grows changes the amount of a share and nothing else.
+func TestDiskArming(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := slowRig(t)
+		armed := &fakeArmed{}
+		r.armed = armed
+		f.fill(10 * gi)
+		r.add(testPod{uid: "writer", usage: 100 * mi})
+		f.has("writer", 1, 30*gi, 10)
+		stop := r.start()
+		pass(10 * time.Second)
+		r.wantOutcomes()
+		if got := r.eng.unarmed(); !slices.Contains(got, NodeFsAvailable) || !slices.Contains(got, ImageFsAvailable) {
+			t.Errorf("unarmed: %q", got)
+		}
+		f.fill(60 * gi)
+		pass(10 * time.Second)
+		if got := r.eng.unarmed(); len(got) > 0 {
+			t.Errorf("unarmed although it was clear: %q", got)
+		}
+		for _, path := range []string{"/kubelet", "/img", "/logs"} {
+			f.mu.Lock()
+			f.fs[path].Capacity = 200 * gi
+			f.mu.Unlock()
+		}
+		f.fill(20 * gi) // below 12 % and 17 % of 200 GiB
+		pass(15 * time.Second)
+		r.wantOutcomes("evicted writer")
+		stop()
+	})
+}
+
+// The same configuration after a crash in the breach is acted on at once, also
+// where the signal is read only a while after the start.
+func TestDiskArmedOverARestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := slowRig(t)
+		armed := &fakeArmed{}
+		r.armed = armed
+		r.add(testPod{uid: "writer", usage: 100 * mi})
+		f.has("writer", 1, 30*gi, 10)
+		stop := r.start()
+		pass(5 * time.Second)
+		stop()
+		f.fill(5 * gi)
+		f.fail("/kubelet", cgroupfs.ErrHangs)
+		f.fail("/img", cgroupfs.ErrHangs)
+		defer r.start()()
+		pass(5 * time.Second)
+		f.fail("/kubelet", nil)
+		f.fail("/img", nil)
+		pass(5 * time.Second)
+		r.wantOutcomes("evicted writer")
+	})
+}
