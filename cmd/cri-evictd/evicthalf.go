@@ -18,6 +18,7 @@ import (
 	"github.com/cri-evictd/cri-evictd/config"
 	"github.com/cri-evictd/cri-evictd/cri"
 	"github.com/cri-evictd/cri-evictd/eviction"
+	"github.com/cri-evictd/cri-evictd/eviction/diskusage"
 	"github.com/cri-evictd/cri-evictd/holds"
 	"github.com/cri-evictd/cri-evictd/internal/unixsock"
 	"github.com/cri-evictd/cri-evictd/inventory"
@@ -87,7 +88,11 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		Terminating: facts.store.Ending, Gone: facts.store.Gone, FactSources: facts.sources,
 		Hooks: client, Wakeups: eviction.RealKernelEvents{FS: m.fs}, BetweenIntentAndKill: a.between,
 	}
+	usage := newPodUsage(diskusage.Places{
+		KubeletRoot: cfg.KubeletRootDir, LogsDir: cfg.PodLogsDir, Proc: a.roots.Proc, ProjectsFile: "/etc/projects",
+	}, m.fs, store, client, log)
 	parts.Slow = m.slowParts(cfg, client)
+	parts.Slow.Usage = usage
 	if m.vmstat != nil {
 		parts.Scan = m.vmstat
 	}
@@ -155,6 +160,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 	if teller != nil {
 		wg.Go(func() { teller.Run(rest) })
 	}
+	wg.Go(func() { usage.run(rest, engine.Alarm, log) })
 	facts.run(rest, &wg, syncer)
 	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, syncer, engine.NotAdmitted, log) })
 	wg.Go(func() {
