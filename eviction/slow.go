@@ -238,7 +238,7 @@ func (e *Engine) measureSlow(plan *Plan, s Signal, device uint64) ([]Candidate, 
 		}
 		return cands, details
 	}
-	on := diskTarget{device: device, unit: s.Unit(), told: e.settings().Told, removes: p.Remove != nil}
+	on := diskTarget{device: device, unit: s.Unit(), told: e.tells(), removes: p.Remove != nil}
 	var usage map[string]*PodUsage
 	if p.Usage != nil {
 		usage = p.Usage.PodUsage()
