@@ -97,6 +97,9 @@ func (e *Engine) tell(d *Decision) {
 		Usage: c.Usage, UsageKnown: c.Known, Request: pod.Request.Value, RequestKnown: pod.Request.Exact,
 		Static: e.isStatic(pod.UID),
 	}
+	if d.slow != nil {
+		n.Request, n.RequestKnown = int64(min(c.Request, 1<<62)), c.RequestKnown && pod.StorageRequest.Exact
+	}
 	e.teller.Evicted(n)
 }
 
