@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -15,6 +18,21 @@ func (c *Client) ContainerAnnotations(ctx context.Context, id string) (map[strin
 		return nil, fmt.Errorf("status of container %s: %w", id, err)
 	}
 	return resp.GetStatus().GetAnnotations(), nil
+}
+
+// ContainerEndedAt is when a container ended: zero when it has not, or does not
+// exist (any more).
+func (c *Client) ContainerEndedAt(ctx context.Context, id string) (time.Time, error) {
+	resp, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	switch {
+	case status.Code(err) == codes.NotFound:
+		return time.Time{}, nil
+	case err != nil:
+		return time.Time{}, fmt.Errorf("status of container %s: %w", id, err)
+	case resp.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || resp.GetStatus().GetFinishedAt() <= 0:
+		return time.Time{}, nil
+	}
+	return time.Unix(0, resp.GetStatus().GetFinishedAt()), nil
 }
 
 // execOutput is how much of what a command said is put into its error.

@@ -3,8 +3,11 @@ package cri_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -39,6 +42,32 @@ func TestContainerAnnotations(t *testing.T) {
 	}
 	if _, err := c.ContainerAnnotations(ctx, "nobody"); err == nil || !strings.Contains(err.Error(), "nobody") {
 		t.Errorf("unknown container: %v", err)
+	}
+}
+
+func TestContainerEndedAt(t *testing.T) {
+	s, c, ctx := start(t)
+	ended := time.Unix(1700000000, 5)
+	of := func(state runtimeapi.ContainerState) fakecri.Fault {
+		f := answer(t, &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: "c", State: state, FinishedAt: ended.UnixNano()}})
+		f.Times = 1
+		return f
+	}
+	for _, tt := range []struct {
+		name  string
+		fault fakecri.Fault
+		want  time.Time
+		fails bool
+	}{
+		{"ended", of(runtimeapi.ContainerState_CONTAINER_EXITED), ended, false},
+		{"running", of(runtimeapi.ContainerState_CONTAINER_RUNNING), time.Time{}, false},
+		{"gone", fakecri.Fault{Times: 1, Err: status.Error(codes.NotFound, "gone")}, time.Time{}, false},
+		{"no answer", fakecri.Fault{Times: 1, Err: status.Error(codes.Unavailable, "down")}, time.Time{}, true},
+	} {
+		s.Inject("ContainerStatus", tt.fault)
+		if got, err := c.ContainerEndedAt(ctx, "c"); !got.Equal(tt.want) || (err != nil) != tt.fails {
+			t.Errorf("%s: %v, %v", tt.name, got, err)
+		}
 	}
 }
 

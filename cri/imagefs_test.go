@@ -18,11 +18,11 @@ func TestImageFilesystems(t *testing.T) {
 	if err != nil || got.Images != want || got.Containers != want {
 		t.Errorf("%+v, %v; want %s", got, err, want)
 	}
-	s.Inject("ImageFsInfo", fakecri.Fault{Raw: [][]byte{{}}}) // no entry at all
+	s.Inject("ImageFsInfo", fakecri.Fault{Times: 1, Raw: [][]byte{{}}}) // no entry at all
 	if got, err := c.ImageFilesystems(ctx); err != nil || got.Images != "" || got.Containers != "" {
 		t.Errorf("without an entry: %+v, %v", got, err)
 	}
-	s.Inject("ImageFsInfo", fakecri.Fault{Err: status.Error(codes.Unknown, "broken")})
+	s.Inject("ImageFsInfo", fakecri.Fault{Times: 1, Err: status.Error(codes.Unknown, "broken")})
 	if _, err := c.ImageFilesystems(ctx); err == nil || !strings.Contains(err.Error(), "image filesystem of") {
 		t.Errorf("got %v", err)
 	}

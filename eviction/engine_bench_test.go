@@ -9,7 +9,7 @@ import (
 )
 
 // benchSnapshot has n Burstable pods with one container each, and their cgroups.
-func benchSnapshot(b *testing.B, n int) (*inventory.Store, *fakeCgroups) {
+func benchSnapshot(b testing.TB, n int) (*inventory.Store, *fakeCgroups) {
 	b.Helper()
 	cgroups := newCgroups(newNode(8 * gi))
 	store := inventory.NewStore(inventory.Options{MemTotal: 16 * gi})

@@ -97,6 +97,12 @@ func (r *fakeRuntime) StopPodSandbox(_ context.Context, id string) error {
 			s.Ready = false
 			r.sandboxes[id] = s
 		}
+		for cid, c := range r.containers {
+			if c.SandboxID == id {
+				c.Running = false
+				r.containers[cid] = c
+			}
+		}
 		cg = r.cgroups[id]
 	})
 	if cg != nil && err == nil {

@@ -122,6 +122,7 @@ func (p *PlanPod) measure(c *Candidate) {
 type Plan struct {
 	Generation uint64
 	BuiltAt    time.Time
+	listedAt   time.Time // of the runtime's lists it was made from; zero: of none
 	Pods       []PlanPod
 	barred     []bool
 	// controlPlane: see planner.

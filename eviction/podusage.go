@@ -29,11 +29,11 @@ const (
 	// FreedByStop: the end of the pod's processes, as with files that were
 	// deleted and are still open.
 	FreedByStop FreedBy = iota
-	// FreedByRemoval: the removal of its stopped containers, as with writable
-	// layers. We do that ourselves after the pod was stopped.
+	// FreedByRemoval: the removal of the containers that an eviction stops, as with
+	// writable layers. We do that ourselves after the pod was stopped.
 	FreedByRemoval
 	// FreedByDeletion: only kubelet, when the pod is over for Kubernetes: disk
-	// volumes, logs, etc-hosts, termination logs.
+	// volumes, logs, etc-hosts, termination logs, containers that ended before.
 	FreedByDeletion
 )
 
@@ -107,22 +107,25 @@ type usageOn struct {
 }
 
 // on adds up the parts on a device: bytes, or inodes. It is known as soon as one
-// part is; incomplete says that another is not, so that the truth is at least
-// what it says.
+// part is, or when all parts there are lie elsewhere; incomplete says that another
+// is not, so that the truth is at least what it says.
 func (u *PodUsage) on(device uint64, inodes bool) usageOn {
 	out := usageOn{exact: true}
 	if u == nil {
 		return out
 	}
+	elsewhere := len(u.Parts) > 0
 	for i := range u.Parts {
 		p := &u.Parts[i]
-		if p.Device != device {
-			continue
-		}
 		n := p.Bytes
 		if inodes {
 			n = p.Inodes
 		}
+		if p.Device != device {
+			elsewhere = elsewhere && p.Device != 0
+			continue
+		}
+		elsewhere = false
 		if !n.Known {
 			out.incomplete, out.exact = true, false
 			continue
@@ -142,5 +145,6 @@ func (u *PodUsage) on(device uint64, inodes bool) usageOn {
 			out.oldest = p.At
 		}
 	}
+	out.known = out.known || elsewhere
 	return out
 }

@@ -25,7 +25,9 @@ func TestPodUsageOn(t *testing.T) {
 		{"bytes", u, 1, false, usageOn{total: 15, stop: 3, removal: 5, deletion: 7, known: true, oldest: early}},
 		{"inodes of one part unknown", u, 1, true, usageOn{total: 120, removal: 50, deletion: 70, known: true, incomplete: true, oldest: late}},
 		{"another device", u, 2, false, usageOn{total: 11, deletion: 11, known: true, exact: true, oldest: late}},
-		{"nothing there", u, 3, false, usageOn{exact: true}},
+		{"nothing there", u, 3, false, usageOn{known: true, exact: true}},
+		{"one that lies nobody knows where", &PodUsage{Parts: []UsagePart{{What: PartWritableLayer, Bytes: num(5)}, u.Parts[3]}}, 1, false, usageOn{exact: true}},
+		{"no parts", &PodUsage{}, 1, false, usageOn{exact: true}},
 		{"no pod", nil, 1, false, usageOn{exact: true}},
 	} {
 		if got := c.usage.on(c.device, c.inodes); got != c.want {

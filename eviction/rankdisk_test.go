@@ -151,6 +151,21 @@ func TestCaseB62(t *testing.T) {
 	}
 }
 
+// bugs.md B65: what a pod writes into /etc/hosts and its termination log counts,
+// though only kubelet's deletion of it gives that back.
+func TestCaseB65(t *testing.T) {
+	u1 := &PodUsage{Parts: []UsagePart{
+		{What: PartEtcHosts, Device: 1, Freed: FreedByDeletion, Bytes: UsageNumber{Value: 5 * gi, Known: true}},
+		{What: PartTerminationLog, Name: "c", Device: 1, Freed: FreedByDeletion, Bytes: UsageNumber{Value: 3 * gi, Known: true}},
+	}}
+	for told, gain := range map[bool]uint64{true: 8 * gi, false: 0} {
+		c, d := diskCandidate(&PlanPod{Candidate: Candidate{UID: "u1"}}, u1, diskTarget{device: 1, unit: Bytes, told: told, removes: true})
+		if c.Usage != 8*gi || c.Gain != gain || d.deletion != 8*gi {
+			t.Errorf("told %v: usage %d, gain %d, by deletion %d", told, c.Usage, c.Gain, d.deletion)
+		}
+	}
+}
+
 // bugs.md B58: deleted files that are still open are the pod's, and its stop
 // frees them.
 func TestCaseB58(t *testing.T) {

@@ -110,8 +110,9 @@ func Releases(in ReleaseInput) []Release {
 	return out
 }
 
-// clearFor: the condition the pod was evicted for has been clear for the transition period plus the
-// pod's back-off, and the previous release has had its time to show.
+// clearFor: the condition the pod was evicted for has been clear for the
+// transition period plus the pod's back-off, and the previous release has had its
+// time to show.
 func (in *ReleaseInput) clearFor(r holds.Record) bool {
 	since := in.ClearSince[heldFor(r).condition()]
 	if since.IsZero() || in.Unknown[heldFor(r)] {

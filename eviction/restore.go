@@ -43,6 +43,7 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 			e.release(r, ReleasedMaximum) // the proxy has let it go already
 			continue
 		}
+		e.removeLeft(ctx, r)
 		pod, alive := e.reopen(r)
 		softBreach := r.Soft && r.State == holds.Intent && e.softStands(r, &sample)
 		hardBreach := e.hardStands(r, memoryBreach)
@@ -194,8 +195,10 @@ func (e *Engine) resumed(r holds.Record, pod PlanPod, m MemorySample) *Decision 
 	d := e.remade(r, pod, m)
 	e.hardened(r.ID)
 	e.killDirectly(d)
-	// The sampler waits for it as for one of its own.
-	e.sampler.inflight = d
+	if d.slow == nil {
+		// The sampler waits for it as for one of its own.
+		e.sampler.inflight = d
+	}
 	return d
 }
 

@@ -56,6 +56,7 @@ type fakeFacts struct {
 	mu       sync.Mutex
 	priority map[string]int32
 	request  map[string]int64
+	storage  map[string]int64 // ephemeral-storage requests; nil: it knows none
 	endsBy   map[string]time.Time
 	silent   bool // it knows nothing
 }
@@ -72,6 +73,9 @@ func (f *fakeFacts) Pod(uid string) (inventory.PodFacts, bool) {
 	}
 	if v, ok := f.request[uid]; ok {
 		out.Request = inventory.Value[int64]{Value: v, Source: inventory.FromPodsAPI, Exact: true}
+	}
+	if v, ok := f.storage[uid]; ok {
+		out.StorageRequest = inventory.Value[int64]{Value: v, Source: inventory.FromPodsAPI, Exact: true}
 	}
 	return out, true
 }

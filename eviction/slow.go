@@ -74,7 +74,7 @@ func (e *Engine) slowWaits(set *Settings, w *softWatch, now time.Time) string {
 		}
 	}
 	list := e.syncer.State()
-	if !list.Listed {
+	if plan := e.sampler.plan.Load(); !list.Listed || plan == nil || plan.listedAt.IsZero() {
 		return "the runtime was not listed yet"
 	}
 	hurry := w.key.hard && (w.halfGone() || list.ListError != "")

@@ -176,13 +176,7 @@ func TestCaseB17Disk(t *testing.T) {
 		pass(20 * time.Second)
 		r.wantOutcomes("evicted a", "evicted b")
 		pass(40 * time.Second)
-		var evicted int
-		for _, o := range r.outcomes() {
-			if strings.HasPrefix(o, "evicted") {
-				evicted++
-			}
-		}
-		if evicted != 2 {
+		if r.evictions() != 2 {
 			t.Errorf("%q: two were of no use", r.outcomes())
 		}
 	})
@@ -215,6 +209,9 @@ func TestCaseB52(t *testing.T) {
 				}
 				pass(15 * time.Second)
 				r.wantOutcomes(c.want...)
+				if got := r.newest(); got.Victim == nil && !strings.Contains(got.Summary, NothingToFree.String()) {
+					t.Errorf("%q", got.Summary)
+				}
 			})
 		})
 	}

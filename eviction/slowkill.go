@@ -99,8 +99,7 @@ func (e *Engine) removeContainers(ctx context.Context, log *logrus.Entry, ev *so
 	e.soft.mu.Lock()
 	ev.settled = true
 	e.soft.mu.Unlock()
-	remove := e.slow.parts.Remove
-	if remove == nil || d.slow.unit == Tasks || d.kill.at() != killSettled {
+	if e.slow.parts.Remove == nil || d.slow.unit == Tasks || d.kill.at() != killSettled {
 		return
 	}
 	timer := time.NewTimer(observedEnds)
@@ -113,10 +112,15 @@ func (e *Engine) removeContainers(ctx context.Context, log *logrus.Entry, ev *so
 	if r, ok := e.record(d.ID); !ok || r.State != holds.Killed {
 		return // let go meanwhile
 	}
+	e.removeEach(ctx, log, d.pod().containers)
+}
+
+// removeEach removes containers that have ended.
+func (e *Engine) removeEach(ctx context.Context, log *logrus.Entry, ids []string) {
 	removed := 0
-	for _, id := range d.pod().containers {
+	for _, id := range ids {
 		oneCtx, cancel := context.WithTimeout(ctx, removePatience)
-		err := remove.RemoveContainer(oneCtx, id)
+		err := e.slow.parts.Remove.RemoveContainer(oneCtx, id)
 		cancel()
 		if err != nil {
 			log.WithError(err).Warn("a container of the evicted pod could not be removed: its writable layer stays")

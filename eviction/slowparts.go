@@ -29,6 +29,10 @@ type SlowParts struct {
 	// Remove removes stopped containers of a victim, which gives their writable
 	// layers back; nil: they are left to kubelet.
 	Remove ContainerRemover
+	// EndedAt is when a container ended; zero when it has not, or is not there. It
+	// is for what a previous process had stopped and not removed; nil: that is left
+	// to kubelet.
+	EndedAt func(ctx context.Context, id string) (time.Time, error)
 }
 
 // Filesystems reads file systems (cgroupfs.StatfsReader): an answer or an error

@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -130,7 +129,7 @@ func slowCandidates(pods []PlanPod, cands []Candidate, details []diskDetail, u U
 		if ab, bb := pods[a].Barred != "", pods[b].Barred != ""; ab != bb {
 			return firstIf(bb)
 		}
-		return cmp.Or(compareDisk(&cands[a], &cands[b], u, rank))
+		return compareDisk(&cands[a], &cands[b], u, rank)
 	})
 	kubelet := kubeletDiskRanks(pods, cands, u)
 	out := make([]CandidateReport, 0, len(pods))

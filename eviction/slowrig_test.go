@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -194,6 +195,27 @@ func slowRig(t *testing.T) (*rig, *fakeDisks) {
 		r.set.Slow = append(r.set.Slow, SlowThreshold{Signal: s, Value: threshold(t, text), Hard: true})
 	}
 	return r, f
+}
+
+// signalNow is how a signal stands.
+func (r *rig) signalNow(s Signal) SignalNow {
+	for _, n := range r.eng.State().Signals {
+		if n.Signal == s {
+			return n
+		}
+	}
+	return SignalNow{}
+}
+
+// evictions counts the pods that were evicted.
+func (r *rig) evictions() int {
+	n := 0
+	for _, o := range r.outcomes() {
+		if strings.HasPrefix(o, OutcomeEvicted+" ") {
+			n++
+		}
+	}
+	return n
 }
 
 // fill changes what is available on the one file system.

@@ -8,15 +8,15 @@ import (
 // softWaits says why nothing is begun for a soft threshold although its grace is
 // over; empty when nothing stands against it.
 func (e *Engine) softWaits(set *Settings, w *softWatch, now time.Time) string {
+	if w.key.slow {
+		return e.slowWaits(set, w, now)
+	}
 	if e.hardActs() {
 		return "a hard threshold is met and is acted on"
 	}
 	if now.Sub(e.store.Snapshot().ListedAt) > listAge {
 		e.syncer.MarkDirty()
 		return "the runtime's lists are too old and are being read anew"
-	}
-	if w.key.slow {
-		return e.slowWaits(set, w, now)
 	}
 	s, ending := &e.soft, e.ending()
 	s.mu.Lock()

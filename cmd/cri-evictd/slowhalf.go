@@ -25,7 +25,8 @@ func (m *machine) slowParts(cfg config.Config, client *cri.Client) eviction.Slow
 			paths, err := client.ImageFilesystems(ctx)
 			return paths.Images, paths.Containers, err
 		},
-		PIDs: m.fs.PIDs, CgroupPIDs: m.fs.CgroupPIDs, KubeletRoot: cfg.KubeletRootDir, PodLogs: cfg.PodLogsDir, Remove: client,
+		PIDs: m.fs.PIDs, CgroupPIDs: m.fs.CgroupPIDs, KubeletRoot: cfg.KubeletRootDir, PodLogs: cfg.PodLogsDir,
+		Remove: client, EndedAt: client.ContainerEndedAt,
 	}
 }
 

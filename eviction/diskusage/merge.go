@@ -68,6 +68,11 @@ func merge(in *inputs, now time.Time, fresh time.Duration) (pod *Pod, until time
 // just before the end.
 func layerPart(c *container, device uint64, now time.Time, fresh time.Duration) Part {
 	p := Part{Kind: WritableLayer, Name: c.name, Device: device, Freed: ByRemoval, Source: FromCRI}
+	if !c.running {
+		// We remove what an eviction has ended. The record of one that ended before
+		// may be all that kubelet knows of it (facts/kubelet.md §6.8).
+		p.Freed = ByDeletion
+	}
 	l := c.layer
 	if l == nil {
 		p.Why = "the runtime does not tell"

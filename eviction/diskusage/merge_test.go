@@ -46,8 +46,11 @@ func TestMergeLayers(t *testing.T) {
 	} {
 		in := inputs{containers: []container{{name: "c", running: c.running, layer: c.layer}}, layers: 9}
 		pod, until := merge(&in, t0.Add(c.age), fresh)
-		p := only(t, pod, WritableLayer)
-		if p.Bytes != c.bytes || p.Device != c.device || p.Freed != ByRemoval || p.Source != FromCRI || p.Name != "c" {
+		p, freed := only(t, pod, WritableLayer), ByRemoval
+		if !c.running {
+			freed = ByDeletion
+		}
+		if p.Bytes != c.bytes || p.Device != c.device || p.Freed != freed || p.Source != FromCRI || p.Name != "c" {
 			t.Errorf("%s: %+v", c.name, p)
 		}
 		if !until.Equal(c.until) {

@@ -21,7 +21,7 @@ type Freed uint8
 const (
 	// ByStop: the end of the pod's processes.
 	ByStop Freed = iota
-	// ByRemoval: the removal of its stopped containers.
+	// ByRemoval: the removal of the containers that an eviction stops.
 	ByRemoval
 	// ByDeletion: kubelet, when the pod is over for Kubernetes
 	// (facts/kubelet.md §6.7).

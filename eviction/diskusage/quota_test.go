@@ -105,13 +105,14 @@ func TestExt4WithoutQuota(t *testing.T) {
 	}
 }
 
-// A project that kubelet noted for this directory is asked about and not walked;
-// one that the directory has and nobody noted, or another one, is not trusted.
-func TestExt4ProjectQuota(t *testing.T) {
+// bugs.md B67: a project that kubelet noted for this directory is asked about and
+// not walked; one that the directory has and nobody noted, or another one, is not
+// trusted. None is ever set.
+func TestCaseB67Ext4ProjectQuota(t *testing.T) {
 	at := loopExt4(t, "quota,project", ",prjquota")
 	base := filepath.Join(at, "pods")
 	v := mkdir(t, base, "v")
-	setProject(t, v, 1048577)
+	setProject(t, v, 1048578)
 	put(t, 300000, v, "dir", "file")
 	settle(t, at)
 	bytes, inodes := du(t, v)
@@ -120,8 +121,8 @@ func TestExt4ProjectQuota(t *testing.T) {
 		noted  projects
 		source Source
 	}{
-		{"noted", projects{v: 1048577}, FromQuota},
-		{"noted with another", projects{v: 1048578}, FromWalk},
+		{"noted", projects{v: 1048578}, FromQuota},
+		{"noted with another", projects{v: 1048577}, FromWalk},
 		{"not noted", nil, FromWalk},
 	} {
 		w := newTree(base, "v")
@@ -132,11 +133,19 @@ func TestExt4ProjectQuota(t *testing.T) {
 		}
 		wantPart(t, p, bytes, inodes)
 	}
+	for dir, want := range map[string]uint32{v: 1048578, base: 0} {
+		f, err := os.Open(dir)
+		must(t, err)
+		if got, _, ok := projectOf(int(f.Fd())); !ok || got != want {
+			t.Errorf("project %d of %s, want %d", got, dir, want)
+		}
+		must(t, f.Close())
+	}
 	// What is deleted and open is in the quota, and taken out of the volume's part.
 	f := deleted(t, 1<<20, v, "gone")
 	must(t, f.Sync())
 	w := newTree(base, "v")
-	w.quota = projects{v: 1048577}.usage
+	w.quota = projects{v: 1048578}.usage
 	p := walkAll(t, w, nil)
 	o := newOpen(t, v)
 	o.quotas = true

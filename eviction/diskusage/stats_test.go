@@ -70,6 +70,17 @@ func TestLayersOf(t *testing.T) {
 	}
 }
 
+// bugs.md B54: 300 GiB on a file system of 100 GiB are no number; layers that are
+// shared were counted for each snapshot.
+func TestCaseB54(t *testing.T) {
+	const gib = 1 << 30
+	find := func(string) (filesystem, error) { return filesystem{device: 5, size: 100 * gib}, nil }
+	got := layersOf([]*runtimeapi.ContainerStats{stat("c", "/x/overlayfs", 300*gib, 7, t0)}, t0, find)["c"]
+	if got.Bytes.Known || got.Inodes != exactly(7) || got.Device != 5 || got.Why == "" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestFilesystemOf(t *testing.T) {
 	dir := t.TempDir()
 	dev, _ := deviceOf(dir)

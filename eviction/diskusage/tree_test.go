@@ -47,8 +47,8 @@ func TestTreeCountsBlocksAndInodes(t *testing.T) {
 	}
 }
 
-// The same files say the same each time (bugs.md B60).
-func TestTreeIsRepeatable(t *testing.T) {
+// bugs.md B60: the same files say the same each time.
+func TestCaseB60(t *testing.T) {
 	base := t.TempDir()
 	put(t, 167936, base, "logs", "c", "0.log")
 	settle(t, base)
@@ -91,9 +91,9 @@ func TestTreeThatIsNotThere(t *testing.T) {
 	}
 }
 
-// Mounts in the tree do not count, whether on the same device or another; nor
-// does a root that is one (bugs.md B64).
-func TestTreeCrossesNoMount(t *testing.T) {
+// bugs.md B64: mounts in the tree do not count, whether on the same device or
+// another; nor does a root that is one.
+func TestCaseB64(t *testing.T) {
 	needRoot(t)
 	base := t.TempDir()
 	v := mkdir(t, base, "v")
