@@ -38,6 +38,9 @@ type ContainerdOptions struct {
 	// ReadyTimeout bounds the wait for containerd's first answer, at every start;
 	// 0: a minute, which is too short where everything is emulated.
 	ReadyTimeout time.Duration
+	// Root is called with containerd's root folder before anything is in it, as to
+	// mount a file system there; nil: not. Cleanup unmounts it.
+	Root func(dir string) error
 	// Log gets progress lines; nil: none. containerd's own output is in
 	// LogFile.
 	Log io.Writer
@@ -128,10 +131,6 @@ func (c *Containerd) prepare(ctx context.Context) error {
 	if err := os.Mkdir(c.layout.dir, 0o711); err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
-	snapshotter, err := snapshotterFor(c.layout.dir)
-	if err != nil {
-		return err
-	}
 	restrict, err := lacksSysResource()
 	if err != nil {
 		return err
@@ -140,6 +139,15 @@ func (c *Containerd) prepare(ctx context.Context) error {
 		if err := os.Mkdir(dir, 0o711); err != nil {
 			return fmt.Errorf("lab: %w", err)
 		}
+	}
+	if c.opts.Root != nil {
+		if err := c.opts.Root(c.layout.root()); err != nil {
+			return fmt.Errorf("lab: containerd's root: %w", err)
+		}
+	}
+	snapshotter, err := snapshotterFor(c.layout.root())
+	if err != nil {
+		return err
 	}
 	config := settings{
 		layout: c.layout, runc: c.opts.Tools.Runc, major: major,
@@ -192,7 +200,7 @@ func (c *Containerd) importImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	snapshotter, err := snapshotterFor(c.layout.dir)
+	snapshotter, err := snapshotterFor(c.layout.root())
 	if err != nil {
 		return err
 	}

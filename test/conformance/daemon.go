@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/cri-evictd/cri-evictd/internal/lab"
 	"github.com/cri-evictd/cri-evictd/proxy"
 )
 
@@ -45,7 +46,7 @@ stateDir: %[1]s/evictd
 kubeletRootDir: %[1]s/kubelet
 evictionHard:
   memory.available: 1Mi
-`, r.dir, r.ctd.Socket)
+%[3]s`, r.dir, r.ctd.Socket, lab.DisksOff)
 	path := filepath.Join(r.dir, "config.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return err

@@ -44,8 +44,8 @@ func newNode(t *testing.T, v lab.Version) *node {
 	return newNodeOn(t, v, nil)
 }
 
-// newNodeOn is newNode with a look at the scratch folder before containerd uses it.
-func newNodeOn(t *testing.T, v lab.Version, prepare func(dir string)) *node {
+// newNodeOn is newNode with containerd's root prepared by root (lab.ContainerdOptions).
+func newNodeOn(t *testing.T, v lab.Version, root func(dir string) error) *node {
 	t.Helper()
 	needRoot(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // a cold cache builds containerd
@@ -59,11 +59,8 @@ func newNodeOn(t *testing.T, v lab.Version, prepare func(dir string)) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(remove)
-	if prepare != nil {
-		prepare(dir)
-	}
 	ctd, err := lab.StartContainerd(ctx, lab.ContainerdOptions{
-		Tools: tools, Version: v, Dir: dir, SystemdCgroup: here(t).systemd, Log: testWriter{t},
+		Tools: tools, Version: v, Dir: dir, SystemdCgroup: here(t).systemd, Root: root, Log: testWriter{t},
 		ReadyTimeout: time.Minute * here(t).slowness,
 	})
 	if err != nil {
@@ -172,14 +169,14 @@ func (n *node) mustRun(what, id string) {
 	}
 }
 
-// config writes a configuration with this hard threshold for memory; more is
-// appended to it.
+// config writes a configuration with this hard threshold for memory and none for
+// disks; more is appended to it.
 func (n *node) config(hard string, more string) string {
 	n.t.Helper()
 	return n.defaults(fmt.Sprintf(`evictionHard:
   memory.available: %q
-evictionPressureTransitionPeriod: 1s
-%s`, hard, more))
+%sevictionPressureTransitionPeriod: 1s
+%s`, hard, lab.DisksOff, more))
 }
 
 // defaults writes a configuration that only says where things are; more is

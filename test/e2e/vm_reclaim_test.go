@@ -28,11 +28,12 @@ func TestVMReclaimInsteadOfASoftEviction(t *testing.T) {
 	// is available: one round is enough.
 	s.begin("memoryAvailableFrom: kubelet\n")
 	s.defaults(fmt.Sprintf(`memoryAvailableFrom: kubelet
-evictionSoft:
+evictionHard:
+%sevictionSoft:
   memory.available: %q
 evictionSoftGracePeriod:
   memory.available: 2s
-`, quantity(s.status().Engine.Memory.AvailableKubelet+24*mi)))
+`, lab.DisksOff, quantity(s.status().Engine.Memory.AvailableKubelet+24*mi)))
 	if err := s.d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/cri-evictd/cri-evictd/internal/lab"
 )
 
-// scene is a node with the default thresholds and pods on it that keep within
+// scene is a node with the default thresholds of memory and pods on it that keep within
 // their requests and show that they live, in the test machine.
 type scene struct {
 	*node
@@ -54,7 +54,7 @@ func (s *scene) begin(more string) {
 		t.Fatalf("CRI_EVICTD_E2E_SWAP=%s, and there are %d bytes of swap", want, swap)
 	}
 	s.oomBefore, s.logBefore = oomKills(t), kernelLog(t)
-	s.d = s.start(binary(t, ""), nil, "serve", "--config", s.defaults(more))
+	s.d = s.start(binary(t, ""), nil, "serve", "--config", s.defaults("evictionHard:\n"+lab.DisksOff+more))
 	s.d.waitReady()
 	m := s.status().Engine.Memory
 	t.Logf("machine: %d MiB, available %d (kernel) %d (kubelet), threshold %d, floor %d, swap %d",

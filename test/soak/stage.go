@@ -78,7 +78,7 @@ stateDir: %[1]s/state
 kubeletRootDir: %[1]s/kubelet
 evictionHard:
   memory.available: "16Mi"
-`, s.dir, s.ctd.Socket)
+%[3]s`, s.dir, s.ctd.Socket, lab.DisksOff)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}

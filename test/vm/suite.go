@@ -56,6 +56,7 @@ const (
 // seconds on the host; `vm test -all` runs all of them with both drivers.
 const (
 	cgroupfsTests = `^(TestEvictsTheHog|TestContainerdDeadUnderPressure)$/^2\.4$`
+	slowTests     = `^(TestWriterIsEvicted|TestInodeEaterIsEvicted|TestVolumeWriterIsNotEvictedForNothing|TestForkBombIsEvicted)$`
 	systemdTests  = `^(TestEvictsTheHog|TestKill9BetweenIntentAndKill|TestForeignCgroupParentIsNeverKilledDirectly)$/^(1\.6|[^0-9].*)$`
 )
 
@@ -74,6 +75,8 @@ func suite(all bool) []testMachine {
 			{name: "diskusage", folder: "eviction/diskusage", timeout: 3 * time.Minute, flags: []string{"-test.run=Ext4|Overlay|RealCgroup"}},
 			{name: "e2e, cgroupfs driver", folder: "test/e2e", timeout: 80 * time.Minute, flags: []string{cgroupfs}},
 			{name: "e2e, systemd driver", folder: "test/e2e", timeout: 80 * time.Minute, flags: []string{systemd},
+				env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
+			{name: "disk, inodes, PIDs", folder: "test/e2e", timeout: 40 * time.Minute, flags: []string{"-test.run=" + slowTests},
 				env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
 		}},
 		{name: "small", memory: 1536, swap: 1024, steps: []testStep{

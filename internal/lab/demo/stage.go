@@ -49,8 +49,8 @@ runDir: %[1]s/run
 stateDir: %[1]s/state
 evictionHard:
   memory.available: "%[3]d"
-evictionPressureTransitionPeriod: 2s
-`, d.dir, d.ctd.Socket, d.threshold)
+%[4]sevictionPressureTransitionPeriod: 2s
+`, d.dir, d.ctd.Socket, d.threshold, lab.DisksOff)
 	path := filepath.Join(d.dir, "config.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return err

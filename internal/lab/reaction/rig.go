@@ -188,8 +188,9 @@ runtimeEndpoint: %[2]s
 adminSocket: %[1]s/admin.sock
 runDir: %[1]s/run
 stateDir: %[1]s/state
-evictionHard: {memory.available: "%[3]d"}
-`, r.dir, r.ctd.Socket, threshold)
+evictionHard:
+  memory.available: "%[3]d"
+%[4]s`, r.dir, r.ctd.Socket, threshold, lab.DisksOff)
 	path := filepath.Join(r.dir, "config.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return nil, err

@@ -49,6 +49,48 @@ func write(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// files makes empty files in a folder at a rate and then stays.
+func files(args []string, stdout, stderr io.Writer) int {
+	var count, rate size
+	flags := flag.NewFlagSet("files", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	dir := flags.String("dir", "/tmp", "folder to make them in")
+	flags.Var(&count, "count", "files to make")
+	flags.Var(&rate, "rate", "files to make per second, 0: at once")
+	hold := flags.Bool("hold", true, "stay when all are made")
+	if err := parse(flags, args); err != nil {
+		return 2
+	}
+	end := endSignals(false)
+	p := pacer{total: int64(count), rate: int64(rate), start: time.Now()}
+	made := int64(0)
+	err := p.run(func(done, due int64) error {
+		for made = done; made < due; made++ {
+			if err := os.WriteFile(filepath.Join(*dir, fmt.Sprintf("workload.%d", made)), nil, 0o644); err != nil {
+				return err
+			}
+			select {
+			case <-end:
+				return errEnded
+			default:
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errEnded) {
+		return 0
+	}
+	if err != nil {
+		// Inodes that run out are what this may be for: stay and keep them.
+		fmt.Fprintf(stderr, "workload: files: %v\n", err)
+	}
+	fmt.Fprintf(stdout, "files: %d of %d\n", made, count)
+	if *hold {
+		<-end
+	}
+	return 0
+}
+
 // fork keeps a number of processes and then stays.
 func fork(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("fork", flag.ContinueOnError)

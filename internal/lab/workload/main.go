@@ -18,6 +18,8 @@ const usage = `usage: workload COMMAND [flags]
   exit0        stay, and end with code 0 at SIGTERM
   write        write files at a rate, then stay
                --dir DIR --total SIZE --rate SIZE [--hold=false]
+  files        make empty files at a rate, then stay
+               --dir DIR --count N --rate N [--hold=false]
   flood        fill the page cache: write a file, if it is not there, and read it
                --file FILE --total SIZE --passes N (0: until SIGTERM) [--hold=false]
   fork         keep processes, then stay
@@ -37,7 +39,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	commands := map[string]func([]string, io.Writer, io.Writer) int{
 		"pause": pause, "alloc": alloc, "beat": beat, "ignore-term": ignoreTerm,
-		"exit0": exit0, "write": write, "flood": flood, "fork": fork, "child": child,
+		"exit0": exit0, "write": write, "files": files, "flood": flood, "fork": fork, "child": child,
 	}
 	command, ok := commands[args[0]]
 	if !ok {

@@ -105,6 +105,8 @@ func TestRun(t *testing.T) {
 		{"alloc --hold=false", 0, "", ""},
 		{"alloc --total 5000 --rate 1Mi --hold=false", 0, "alloc: done, 5000 bytes", ""}, // no whole pages
 		{"write --dir " + dir + " --total 3000000 --rate 100Mi --hold=false", 0, "write: done, 3000000 bytes", ""},
+		{"files --dir " + dir + " --count 30 --rate 3000 --hold=false", 0, "files: 30 of 30", ""},
+		{"files --dir " + dir + "/gone --count 2 --hold=false", 0, "files: 0 of 2", "no such file"},
 		{"write --dir " + dir + "/gone --total 1", 1, "", "no such file"},
 		{"flood --file " + dir + "/flood --total 3000001 --passes 2 --hold=false", 0, "flood: pass 2, 3000001 bytes", ""},
 		{"flood --file " + dir + "/gone/flood --total 1 --passes 1", 1, "", "no such file"},
