@@ -78,8 +78,12 @@ func TestScratchEndsWhatRunsFromIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"kubelet", "kube-apiserver", "etcd"} {
-		cmd := exec.Command("/bin/sh", "-c", "sleep 1000", filepath.Join(dir, "x"))
+		// It waits by itself: a child of it would be left behind.
+		cmd := exec.Command("/bin/sh", "-c", "read -r line", filepath.Join(dir, "x"))
 		cmd.Args[0] = name
+		if _, err := cmd.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
