@@ -40,12 +40,13 @@ type pressure struct {
 	lastMet time.Time
 }
 
-// update takes when any of its thresholds was last met.
-func (p *pressure) update(now, lastMet time.Time, transition time.Duration) {
+// update takes when any of its thresholds was last met, and whether one still is:
+// a disk is read less often than a short transition period.
+func (p *pressure) update(now, lastMet time.Time, still bool, transition time.Duration) {
 	if lastMet.After(p.lastMet) {
 		p.lastMet = lastMet
 	}
-	if p.lastMet.IsZero() || now.Sub(p.lastMet) >= transition {
+	if p.lastMet.IsZero() || !still && now.Sub(p.lastMet) >= transition {
 		p.since = time.Time{}
 		return
 	}

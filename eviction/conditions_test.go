@@ -27,7 +27,7 @@ func TestPressure(t *testing.T) {
 		if step.met >= 0 {
 			met = when(step.met)
 		}
-		p.update(when(step.sec), met, transition)
+		p.update(when(step.sec), met, false, transition)
 		if step.since < 0 != p.since.IsZero() || step.since >= 0 && !p.since.Equal(when(step.since)) {
 			t.Errorf("at %d s: since %v", step.sec, p.since)
 		}
@@ -53,14 +53,14 @@ func TestSignalsHaveTheirCondition(t *testing.T) {
 		{PIDAvailable, holds.Conditions{PID: true}},
 	} {
 		var c conditions
-		c[s.signal.condition()].update(now, t0, time.Hour)
+		c[s.signal.condition()].update(now, t0, false, time.Hour)
 		s.want.Since, s.want.Expires = t0, now.Add(15*time.Second)
 		if got := c.published(now); got != s.want {
 			t.Errorf("%s: %+v", s.signal, got)
 		}
 	}
-	c[memoryPressure].update(now, t0.Add(time.Second), time.Hour)
-	c[pidPressure].update(now, t0, time.Hour)
+	c[memoryPressure].update(now, t0.Add(time.Second), false, time.Hour)
+	c[pidPressure].update(now, t0, false, time.Hour)
 	if got := c.published(now); !got.Since.Equal(t0) || !got.Memory || !got.PID || got.Disk {
 		t.Errorf("two of them: %+v", got)
 	}

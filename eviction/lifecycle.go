@@ -154,8 +154,12 @@ func (e *Engine) enforce(ctx context.Context) {
 		if _, ready := p.Ready(); !ready && len(p.RunningContainers()) == 0 {
 			continue
 		}
+		e.soft.mu.Lock()
+		stopping := e.soft.running[r.UID] != nil
+		e.soft.mu.Unlock()
 		e.mu.Lock()
 		_, busy := e.pending[r.UID]
+		busy = busy || stopping
 		if !busy {
 			e.pending[r.UID] = "it is held and is being stopped"
 		}

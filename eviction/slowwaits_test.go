@@ -116,3 +116,27 @@ func TestCaseB57(t *testing.T) {
 		r.wantOutcomes("evicted writer")
 	})
 }
+
+// A disk is read every two seconds: with a shorter transition period the condition
+// holds from one reading to the next all the same.
+func TestDiskConditionHoldsBetweenReadings(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := slowRig(t)
+		r.set.Transition = time.Second
+		defer r.start()()
+		pass(5 * time.Second)
+		f.fill(16 * gi)
+		pass(4 * time.Second)
+		for range 40 {
+			if !r.published().Disk {
+				t.Fatal("it came to an end between two readings")
+			}
+			pass(100 * time.Millisecond)
+		}
+		f.fill(60 * gi)
+		pass(4 * time.Second)
+		if r.published().Disk {
+			t.Error("it did not end")
+		}
+	})
+}

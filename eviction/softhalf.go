@@ -131,7 +131,7 @@ func (e *Engine) watchThresholds(now time.Time, set *Settings) []*softWatch {
 			delete(s.watches, k)
 		}
 	}
-	met := [conditionKinds]time.Time{}
+	met, still := [conditionKinds]time.Time{}, [conditionKinds]bool{}
 	for _, k := range keys {
 		w := s.watches[k]
 		w.last = seen[k.Signal]
@@ -143,8 +143,11 @@ func (e *Engine) watchThresholds(now time.Time, set *Settings) []*softWatch {
 		if w.fresh {
 			w.breaker.observe(now, w.last.Available, !Met(w.last.Lowest, k.Amount+k.MinReclaim))
 		}
-		if w.armed && w.lastMet.After(met[k.Signal.condition()]) {
-			met[k.Signal.condition()] = w.lastMet
+		if of := k.Signal.condition(); w.armed {
+			still[of] = still[of] || !w.firstMet.IsZero()
+			if w.lastMet.After(met[of]) {
+				met[of] = w.lastMet
+			}
 		}
 		if k.fast() {
 			continue
@@ -161,7 +164,7 @@ func (e *Engine) watchThresholds(now time.Time, set *Settings) []*softWatch {
 		}
 	}
 	for r := range s.conditions {
-		s.conditions[r].update(now, met[r], set.Transition)
+		s.conditions[r].update(now, met[r], still[r], set.Transition)
 	}
 	if set.Rules.Observe {
 		s.conditions = conditions{}

@@ -182,12 +182,14 @@ func TestVolumeWriterIsNotEvictedForNothing(t *testing.T) {
 	spec.Containers[0].Mounts = []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: volume}}
 	writer := n.run(d.cri, spec)
 	eventually(t, "it is said that only a deletion frees anything", 120*time.Second, func() bool {
-		r := answer(d, func(c *admin.Client, ctx context.Context) (admin.Explanation, error) { return c.Explain(ctx, "") })
-		return slices.ContainsFunc(r.Decisions, func(r eviction.Report) bool {
-			return r.Signal == eviction.NodeFsAvailable && strings.Contains(r.Summary, eviction.OnlyDeletion.String()) &&
-				slices.ContainsFunc(r.Candidates, func(c eviction.CandidateReport) bool {
-					return c.UID == spec.UID && c.Deletion >= 200*mi && c.Gain < mi
-				})
+		x := answer(d, func(c *admin.Client, ctx context.Context) (admin.Explanation, error) { return c.Explain(ctx, "") })
+		said := slices.ContainsFunc(x.Decisions, func(r eviction.Report) bool {
+			return r.Signal == eviction.NodeFsAvailable && strings.Contains(r.Summary, eviction.OnlyDeletion.String())
+		})
+		return said && slices.ContainsFunc(x.Slow, func(s eviction.SlowExplanation) bool {
+			return s.Next == nil && slices.ContainsFunc(s.Candidates, func(c eviction.CandidateReport) bool {
+				return c.UID == spec.UID && c.Deletion >= 200*mi && c.Gain < mi
+			})
 		})
 	})
 	if got := d.evictions(); len(got) != 0 {
