@@ -75,46 +75,56 @@ type StatfsReader struct {
 	clock  func() time.Time
 	statfs func(path string) (Filesystem, error) // Statfs; tests have others
 
-	mu   sync.Mutex
-	busy map[string]bool
+	mu    sync.Mutex
+	calls map[string]*statfsCall
+}
+
+// statfsCall is one that is under way. fs and err are set once done is closed.
+type statfsCall struct {
+	began time.Time
+	done  chan struct{}
+	fs    Filesystem
+	err   error
 }
 
 // NewStatfsReader returns a reader that waits for limit at most.
 func NewStatfsReader(limit time.Duration, clock func() time.Time) *StatfsReader {
-	return &StatfsReader{limit: limit, clock: clock, statfs: Statfs, busy: map[string]bool{}}
+	return &StatfsReader{limit: limit, clock: clock, statfs: Statfs, calls: map[string]*statfsCall{}}
 }
 
-// Read is Statfs, with ErrHangs when that takes longer than the limit, or when an
-// earlier call for the path has not come back.
+// Read is Statfs, with ErrHangs when that takes longer than the limit. Who asks
+// for a path that is being read has the same answer: the limit counts from the
+// first.
 func (r *StatfsReader) Read(ctx context.Context, path string) (Filesystem, error) {
-	r.mu.Lock()
-	busy := r.busy[path]
-	r.busy[path] = true
-	r.mu.Unlock()
-	if busy {
-		return Filesystem{}, fmt.Errorf("%s: %w", path, ErrHangs)
-	}
-	type answer struct {
-		fs  Filesystem
-		err error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		out, err := r.statfs(path)
-		out.At = r.clock()
-		r.mu.Lock()
-		delete(r.busy, path)
-		r.mu.Unlock()
-		done <- answer{out, err}
-	}()
-	timer := time.NewTimer(r.limit)
+	call := r.call(path)
+	timer := time.NewTimer(r.limit - r.clock().Sub(call.began))
 	defer timer.Stop()
 	select {
-	case a := <-done:
-		return a.fs, a.err
+	case <-call.done:
+		return call.fs, call.err
 	case <-ctx.Done():
 		return Filesystem{}, ctx.Err()
 	case <-timer.C:
 		return Filesystem{}, fmt.Errorf("%s: %w for %s", path, ErrHangs, r.limit)
 	}
+}
+
+// call is the one under way for the path, begun if there is none.
+func (r *StatfsReader) call(path string) *statfsCall {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.calls[path]; c != nil {
+		return c
+	}
+	c := &statfsCall{began: r.clock(), done: make(chan struct{})}
+	r.calls[path] = c
+	go func() {
+		c.fs, c.err = r.statfs(path)
+		c.fs.At = r.clock()
+		r.mu.Lock()
+		delete(r.calls, path)
+		r.mu.Unlock()
+		close(c.done)
+	}()
+	return c
 }

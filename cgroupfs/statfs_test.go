@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -81,6 +82,32 @@ func TestStatfsReaderHangs(t *testing.T) {
 		synctest.Wait()
 		if _, err := r.Read(t.Context(), "/hung"); err != nil {
 			t.Errorf("once it answers again: %v", err)
+		}
+	})
+}
+
+// Two that ask at the same time have one answer: the second is not told that the
+// file system hangs.
+func TestStatfsReaderShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		r := NewStatfsReader(2*time.Second, time.Now)
+		r.statfs = func(string) (Filesystem, error) {
+			calls.Add(1)
+			time.Sleep(time.Second)
+			return Filesystem{Device: 1}, nil
+		}
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if got, err := r.Read(t.Context(), "/"); err != nil || got.Device != 1 {
+					t.Errorf("%+v, %v", got, err)
+				}
+			})
+		}
+		wg.Wait()
+		if calls.Load() != 1 {
+			t.Errorf("%d calls, want 1", calls.Load())
 		}
 	})
 }
