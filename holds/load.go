@@ -11,6 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// fileMode lets everybody read: the proxy may run as another user, and without
+// capabilities even root needs the permission.
+const fileMode = 0o644
+
 // generationStep is how far a new writer moves the generation: farther than
 // the last one can have got without it showing in the file.
 const generationStep = 1 << 16
@@ -106,7 +110,7 @@ func (w *Writer) openExisting() (*os.File, header, error) {
 
 // moveAway renames what stands at the file's path, for a person to look at.
 func (w *Writer) moveAway(why error) error {
-	to := fmt.Sprintf("%s.broken-%d", w.path, time.Now().UnixNano())
+	to := brokenName(w.path)
 	if err := os.Rename(w.path, to); err != nil {
 		return fmt.Errorf("moving a broken holds file away (%w): %w", why, err)
 	}
@@ -121,7 +125,7 @@ func (w *Writer) create(h header) (_ *os.File, err error) {
 	if err := os.RemoveAll(tmp); err != nil {
 		return nil, fmt.Errorf("creating the holds file: %w", err)
 	}
-	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return nil, fmt.Errorf("creating the holds file: %w", err)
 	}
@@ -130,8 +134,7 @@ func (w *Writer) create(h header) (_ *os.File, err error) {
 			err = errors.Join(fmt.Errorf("creating the holds file: %w", err), f.Close(), os.Remove(tmp))
 		}
 	}()
-	// The proxy may run as another user.
-	if err := f.Chmod(0o644); err != nil {
+	if err := f.Chmod(fileMode); err != nil {
 		return nil, err
 	}
 	if _, err := f.WriteAt(encodeHeader(h)[:], 0); err != nil {
@@ -152,11 +155,21 @@ func (w *Writer) create(h header) (_ *os.File, err error) {
 			}
 		}
 	}
-	if err := os.Rename(tmp, w.path); err != nil {
+	err = os.Rename(tmp, w.path)
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EEXIST) {
+		// Somebody made a directory there: it is put aside with what is in it.
+		if err = os.Rename(w.path, brokenName(w.path)); err == nil {
+			err = os.Rename(tmp, w.path)
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	return f, nil
 }
+
+// brokenName is where what stands at path is put for a person to look at.
+func brokenName(path string) string { return fmt.Sprintf("%s.broken-%d", path, time.Now().UnixNano()) }
 
 // loadRecords fills the slots and returns those to clear: damaged ones and the
 // older of two copies.

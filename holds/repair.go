@@ -28,6 +28,12 @@ func (w *Writer) repair() (bool, error) {
 		return false, err
 	}
 	old := w.file.Load()
+	if st, err := old.Stat(); err == nil && st.Mode().Perm() != fileMode {
+		if err := old.Chmod(fileMode); err != nil {
+			return false, fmt.Errorf("the mode of the holds file: %w", err)
+		}
+		mended = true
+	}
 	if w.sound(old) {
 		return mended, nil
 	}

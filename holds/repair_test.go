@@ -22,7 +22,13 @@ func TestRepairPutsTheFileBack(t *testing.T) {
 			writeFile(t, holdsPath(dir)+".x", readFile(t, dir))
 			must(t, os.Rename(holdsPath(dir)+".x", holdsPath(dir)))
 		},
-		"garbage": func(t *testing.T, dir string) { writeFile(t, holdsPath(dir), make([]byte, fileSize)) },
+		"a directory in its place": func(t *testing.T, dir string) {
+			must(t, os.Remove(holdsPath(dir)))
+			must(t, os.Mkdir(holdsPath(dir), 0o700))
+			writeFile(t, filepath.Join(holdsPath(dir), "something"), []byte("somebody's"))
+		},
+		"nobody may read it": func(t *testing.T, dir string) { must(t, os.Chmod(holdsPath(dir), 0)) },
+		"garbage":            func(t *testing.T, dir string) { writeFile(t, holdsPath(dir), make([]byte, fileSize)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
@@ -42,6 +48,9 @@ func TestRepairPutsTheFileBack(t *testing.T) {
 				t.Errorf("Repair: %v, %v", mended, err)
 			}
 			expect(t, "after Repair", r, "uid-1", true, nil)
+			if st, err := os.Lstat(holdsPath(dir)); err != nil || st.Mode() != fileMode {
+				t.Errorf("the file: %v, %v", st.Mode(), err)
+			}
 			intent(t, w, 4)
 			expect(t, "real-time path after Repair", r, "uid-4", true, nil)
 			if _, err := OpenWriter(dir); !errors.Is(err, ErrLocked) {
