@@ -33,5 +33,5 @@ func (e *Engine) readCrossCheck() {
 		return
 	}
 	l.checked.Store(cgroupfs.KubeletAvailableFrom(l.capacity.Load(), usage, inactive, l.hugePools.Load()))
-	l.checkedAt.Store(now.UnixNano())
+	l.checkedAt.Store(l.of(now))
 }

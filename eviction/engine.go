@@ -169,6 +169,7 @@ type Engine struct {
 	realtime    []string
 	saidNone    [hardSignals]saidNone
 
+	spacing    spacing
 	armed      Armed
 	armedSaved map[Signal]uint64 // the loop's own
 	// armedBefore is what was remembered at the start. Slow thresholds are not

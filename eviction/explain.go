@@ -155,14 +155,14 @@ func (e *Engine) signalNow(h *hard, r *Rules, minFree uint64) MemoryNow {
 	}
 	n.EarlyBand = n.Met && n.Available >= r.Floor
 	if at := l.at.Load(); at != 0 {
-		n.Time = time.Unix(0, int64(at))
+		n.Time = l.time(int64(at))
 		n.Age = max(0, e.clock().Sub(n.Time))
 	}
 	if at := l.checkedAt.Load(); at != 0 {
-		n.KubeletSources, n.KubeletSourcesTime = l.checked.Load(), time.Unix(0, at).UTC()
+		n.KubeletSources, n.KubeletSourcesTime = l.checked.Load(), l.time(at).UTC()
 	}
 	if n.Met {
-		n.MetSince = time.Unix(0, l.metSince.Load())
+		n.MetSince = l.time(l.metSince.Load())
 	}
 	return n
 }

@@ -24,14 +24,16 @@ type hard struct {
 	breached chan<- struct{}
 }
 
-// latest is what the slow half may know of the last sample of a signal.
+// latest is what the slow half may know of the last sample of a signal. Times are
+// stamps, 0 for never.
 type latest struct {
-	at, capacity, kernel, kubelet, available    atomic.Uint64 // at: unix ns, 0 = there is no number
+	stamps
+	at, capacity, kernel, kubelet, available    atomic.Uint64 // at: 0 = there is no number
 	swapFree, swapTotal                         atomic.Uint64
 	coming                                      atomic.Uint64 // bytes that kills that are over will still give back
 	samples, failures                           atomic.Uint64
 	period                                      atomic.Int64 // ns
-	lastMet, lastNotClear, metSince, lastVictim atomic.Int64 // unix ns, 0 = never
+	lastMet, lastNotClear, metSince, lastVictim atomic.Int64
 	met                                         atomic.Bool
 	direct                                      atomic.Bool
 	noVictim                                    atomic.Uint32
@@ -40,14 +42,14 @@ type latest struct {
 	extremes                                    extremes // of available
 	// absent: the kernel has no such number, which is no failure.
 	absent atomic.Bool
-	// breaker is the NoVictim of the breaker that is open until breakerUntil
-	// (unix ns); Chosen when none is.
+	// breaker is the NoVictim of the breaker that is open until breakerUntil;
+	// Chosen when none is.
 	breaker      atomic.Uint32
 	breakerUntil atomic.Int64
 	// hugePools is what is set aside for huge pages, in bytes.
 	hugePools atomic.Uint64
-	// checked is kubelet's reading from its own sources, taken at checkedAt (unix
-	// ns, 0 = not known) by the slow half.
+	// checked is kubelet's reading from its own sources, taken at checkedAt (0:
+	// not known) by the slow half.
 	checked   atomic.Uint64
 	checkedAt atomic.Int64
 	// timeTo is how long the threshold is away at the present rate, in ns; -1
@@ -75,7 +77,7 @@ func (h *hard) amount() uint64 {
 func (h *hard) noSample(now time.Time) {
 	h.latest.failures.Add(1)
 	h.latest.failing.Store(true)
-	h.latest.lastNotClear.Store(now.UnixNano())
+	h.latest.lastNotClear.Store(h.latest.of(now))
 	h.core.met = 0
 }
 
@@ -92,7 +94,7 @@ func (h *hard) none() {
 
 func (h *hard) publish(m *MemorySample, st *step) {
 	l := &h.latest
-	now := m.At.UnixNano()
+	now := l.of(m.At)
 	l.failing.Store(false)
 	l.absent.Store(false)
 	l.capacity.Store(m.Capacity)
@@ -144,7 +146,7 @@ func (h *hard) publishBreaker(now time.Time) {
 	if why == Chosen {
 		h.latest.breakerUntil.Store(0)
 	} else {
-		h.latest.breakerUntil.Store(until.UnixNano())
+		h.latest.breakerUntil.Store(h.latest.of(until))
 	}
 }
 

@@ -68,7 +68,7 @@ func (e *Engine) ended(records []holds.Record) map[string]string {
 // fresh says whether the last sample is recent enough to conclude anything.
 func (e *Engine) fresh(now time.Time) bool {
 	at := e.sampler.latest.at.Load()
-	return at != 0 && now.Sub(time.Unix(0, int64(at))) < 5*time.Second
+	return at != 0 && now.Sub(e.sampler.latest.time(int64(at))) < 5*time.Second
 }
 
 // trackAbsence notes since when the pods of records have had no sandbox and
@@ -142,8 +142,9 @@ func (e *Engine) ReleaseByHand(name string) []holds.Record {
 // RunPodSandbox was under way when the hold was written, or one started around
 // the proxy.
 func (e *Engine) enforce(ctx context.Context) {
-	snap := e.store.Snapshot()
-	for _, r := range e.holds.Records() {
+	snap, records, now := e.store.Snapshot(), e.holds.Records(), e.clock()
+	e.spacing.keep(records)
+	for _, r := range records {
 		if r.State != holds.Killed {
 			continue
 		}
@@ -159,7 +160,7 @@ func (e *Engine) enforce(ctx context.Context) {
 		e.soft.mu.Unlock()
 		e.mu.Lock()
 		_, busy := e.pending[r.UID]
-		busy = busy || stopping
+		busy = busy || stopping || !e.spacing.due(r.ID, now)
 		if !busy {
 			e.pending[r.UID] = "it is held and is being stopped"
 		}

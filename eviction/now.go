@@ -171,7 +171,7 @@ func (e *Engine) hardNow(h *hard, rules *Rules, minFree uint64, soft []SoftNow) 
 		s.TimeToThreshold = &d
 	}
 	if why := NoVictim(l.breaker.Load()); why != Chosen {
-		s.Breaker, s.BreakerUntil = why.Reason(), time.Unix(0, l.breakerUntil.Load()).UTC()
+		s.Breaker, s.BreakerUntil = why.Reason(), l.time(l.breakerUntil.Load()).UTC()
 	} else if NoVictim(l.noVictim.Load()) == BudgetSpent {
 		s.Breaker = BudgetSpent.Reason()
 	}

@@ -84,6 +84,10 @@ func (e *Engine) sample(wait func(time.Duration), stop <-chan struct{}) {
 	}
 }
 
+// Ticks is how many rounds the sampler has begun; it rises once a second at least
+// while Run goes on.
+func (e *Engine) Ticks() uint64 { return e.sampler.ticks.Load() }
+
 // enterRealtime makes the calling goroutine's thread a real-time one.
 func (e *Engine) enterRealtime(part string) {
 	if e.wait == nil {

@@ -41,6 +41,9 @@ type Sampler struct {
 	hard        // memory.available
 	allocatable hard
 
+	// ticks counts rounds, whether they had a sample or not.
+	ticks atomic.Uint64
+
 	info cgroupfs.Meminfo
 	vm   cgroupfs.VMStat
 	// inflight is the kill that is waited for, of whichever signal; second is
@@ -72,6 +75,8 @@ func newSampler(mem MeminfoSource, scan ScanSource, minFree uint64, clock func()
 		elsewhere: make(chan release, 64),
 	}
 	s.signal, s.allocatable.signal = MemoryAvailable, AllocatableMemoryAvailable
+	s.latest.base = clock()
+	s.allocatable.latest.base = s.latest.base
 	return s
 }
 
@@ -92,6 +97,7 @@ const rootPeriod = 10 * time.Millisecond
 // tick takes one sample of each signal and acts on it. It returns how long to
 // wait.
 func (s *Sampler) tick() time.Duration {
+	s.ticks.Add(1)
 	period := periodCalm
 	rules := s.rules.Load()
 	if rules == nil {
@@ -282,7 +288,7 @@ func (s *Sampler) decide(h *hard, m *MemorySample, st *step, rules *Rules) {
 		}
 		return
 	}
-	h.latest.lastVictim.Store(m.At.UnixNano())
+	h.latest.lastVictim.Store(h.latest.of(m.At))
 	s.order(h, d)
 }
 

@@ -223,7 +223,7 @@ func (e *Engine) observations() map[Signal]observation {
 		l := &h.latest
 		o := observation{absent: l.absent.Load(), Available: l.available.Load()}
 		if at := l.at.Load(); at != 0 && !o.absent {
-			o.At = time.Unix(0, int64(at))
+			o.At = l.time(int64(at))
 		}
 		o.Lowest, o.Highest = o.Available, o.Available
 		if low, high, ok := l.extremes.take(); ok {
@@ -310,8 +310,8 @@ func (e *Engine) clearSince(now time.Time, of conditionKind) (since time.Time, c
 	}
 	// The fast half knows of readings that failed as well.
 	for _, h := range e.sampler.hards() {
-		if n := h.latest.lastNotClear.Load(); n != 0 && h.amount() > 0 && !h.latest.absent.Load() && time.Unix(0, n).After(since) {
-			since = time.Unix(0, n)
+		if n := h.latest.lastNotClear.Load(); n != 0 && h.amount() > 0 && !h.latest.absent.Load() && h.latest.time(n).After(since) {
+			since = h.latest.time(n)
 		}
 	}
 	return since, true
