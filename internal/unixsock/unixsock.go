@@ -52,6 +52,8 @@ type Socket struct {
 	dev, ino uint64
 	owner    Owner
 	removed  bool
+	// foreign: the file is somebody else's, who also decides on its owner.
+	foreign bool
 }
 
 // Listen makes a unix socket at path with mode 0660 and the given owner. Both
@@ -147,7 +149,7 @@ func (s *Socket) chown(own Owner) {
 func (s *Socket) Adopt(upstream string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owner.known || s.removed || !s.isOurs() {
+	if s.owner.known || s.removed || s.foreign || !s.isOurs() {
 		return
 	}
 	s.chown(OwnerOf(upstream))
@@ -168,12 +170,20 @@ func (s *Socket) Gone() bool {
 	return !s.removed && errors.Is(unix.Lstat(s.path, &st), unix.ENOENT)
 }
 
+// Disown leaves the file to another process: Remove does nothing any more, and the
+// file is not missed.
+func (s *Socket) Disown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removed = true
+}
+
 // Remove unlinks the socket unless somebody else's is there by now. It can be
 // called more than once.
 func (s *Socket) Remove() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.removed || !s.isOurs() {
+	if s.removed || s.foreign || !s.isOurs() {
 		return
 	}
 	s.removed = true
