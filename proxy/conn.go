@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -27,6 +28,9 @@ type bareConn struct {
 	net.Conn
 	raw         syscall.RawConn
 	read, write transfer
+	// arriving, if not nil, counts connections that nobody has read from yet.
+	arriving *sync.WaitGroup
+	arrived  atomic.Bool
 }
 
 // announceEvery is larger than what a call of usual size takes: 512 KiB.
@@ -70,6 +74,7 @@ func (c *bareConn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	c.arrive()
 	c.read.mu.Lock()
 	defer c.read.mu.Unlock()
 	return c.read.run(c.raw.Read, p, "read")
@@ -79,6 +84,7 @@ func (c *bareConn) Read(p []byte) (int, error) {
 // something to read: grpc-go looks for this method and so keeps no buffer for a
 // connection that is idle, as with Go's own connections.
 func (c *bareConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
+	c.arrive()
 	t := &c.read
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,6 +97,19 @@ func (c *bareConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, err
 		b = nil
 	}
 	return b, n, err
+}
+
+// arrive notes that somebody reads from the connection, or never will.
+func (c *bareConn) arrive() {
+	if c.arriving != nil && !c.arrived.Load() && !c.arrived.Swap(true) {
+		c.arriving.Done()
+	}
+}
+
+// Close implements net.Conn.
+func (c *bareConn) Close() error {
+	c.arrive()
+	return c.Conn.Close()
 }
 
 // Write implements net.Conn.

@@ -7,8 +7,11 @@ import (
 
 // Types of events.
 const (
-	EventHello            = "hello" // first line of each stream
-	EventDirty            = "dirty" // events were lost or the runtime was away: list anew
+	EventHello = "hello" // first line of each stream
+	EventDirty = "dirty" // events were lost or the runtime was away: list anew
+	// EventHandOver: another process serves new connections, to the events socket
+	// too. This stream goes on with the calls that are still under way here.
+	EventHandOver         = "handOver"
 	EventRunBegin         = "runBegin"
 	EventRunEnd           = "runEnd"
 	EventRunRefused       = "runRefused"       // a held pod asked for a sandbox: it is still there

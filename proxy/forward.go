@@ -20,6 +20,9 @@ func (p *Proxy) handle(_ any, ss grpc.ServerStream) (err error) {
 	if !ok {
 		return status.Error(codes.Internal, "call without a method name")
 	}
+	if method == pingMethod && fromOurselves(ss.Context()) {
+		return p.pong(ss)
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			// A fault in forwarding itself: this call is lost, the others and the

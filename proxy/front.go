@@ -2,16 +2,15 @@ package proxy
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/cri-evictd/cri-evictd/internal/unixsock"
 )
-
-// frontLook is how often we look whether kubelet's socket is still there.
-const frontLook = time.Second
 
 // front is the socket kubelet connects to. If somebody removes the file, kubelet
 // would be without a runtime until our next start; it is made anew instead. A
@@ -20,55 +19,104 @@ type front struct {
 	p       *Proxy
 	owner   unixsock.Owner
 	current atomic.Pointer[unixsock.Socket]
+	// served gets why a listener ended by itself.
+	served chan error
+
+	mu     sync.Mutex
+	all    []*unixsock.Socket
+	closed bool
+	// accepting are the loops of the listeners, arriving the connections that were
+	// accepted and are not the server's yet.
+	accepting, arriving sync.WaitGroup
 }
 
 func (p *Proxy) newFront(owner unixsock.Owner) (*front, error) {
-	sock, err := unixsock.Listen(p.opts.Listen.Path, owner, p.opts.Log)
+	var sock *unixsock.Socket
+	var err error
+	if f := p.opts.Sockets.Front; f != nil {
+		sock, err = unixsock.Inherit(f, p.opts.Sockets.FrontIsOurs, p.opts.Log)
+	} else {
+		sock, err = unixsock.Listen(p.opts.Listen.Path, owner, p.opts.Log)
+	}
 	if err != nil {
 		return nil, err
 	}
-	f := &front{p: p, owner: owner}
+	f := &front{p: p, owner: owner, served: make(chan error, 1)}
 	f.current.Store(sock)
 	return f, nil
 }
 
+// serve accepts connections for server until close.
+func (f *front) serve(server *grpc.Server, sock *unixsock.Socket) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		_ = sock.Close() // nobody has connected
+		return
+	}
+	f.all = append(f.all, sock)
+	f.accepting.Go(func() {
+		err := server.Serve(countedListener{sock, &f.arriving})
+		f.mu.Lock()
+		closed := f.closed
+		f.mu.Unlock()
+		if closed {
+			return
+		}
+		if err == nil {
+			err = fmt.Errorf("listener %s closed", sock.Path())
+		}
+		select {
+		case f.served <- err:
+		default: // one is enough
+		}
+	})
+}
+
 // keep serves on a new socket whenever the file is gone, until ctx ends. The old
 // listener stays open for the connections it has.
-func (f *front) keep(ctx context.Context, server *grpc.Server, served chan<- error) {
-	look := time.NewTicker(frontLook)
-	defer look.Stop()
-	said := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C:
-		}
-		if !f.current.Load().Gone() {
-			said = ""
-			continue
-		}
-		sock, err := unixsock.Listen(f.p.opts.Listen.Path, f.owner, f.p.opts.Log)
-		if err != nil {
-			if said != err.Error() {
-				said = err.Error()
-				f.p.opts.Log.WithError(err).Error("the CRI socket was removed and cannot be made again: kubelet cannot connect")
-			}
-			continue
-		}
-		f.p.opts.Log.WithField("listen", f.p.opts.Listen.Path).Error("the CRI socket was removed by somebody; it was made anew")
-		f.current.Store(sock)
-		go func() {
-			if err := server.Serve(bareListener{sock}); err != nil {
-				select {
-				case served <- err:
-				default: // the end is under way already
-				}
-			}
-		}()
+func (f *front) keep(ctx context.Context, server *grpc.Server) {
+	unixsock.Keep(ctx, f.current.Load(), f.owner, "the CRI socket", f.p.opts.Log, func(s *unixsock.Socket) {
+		f.current.Store(s)
+		f.serve(server, s)
+	})
+}
+
+// close accepts nothing more and returns when the server has every connection that
+// was accepted: it tells each of them to go elsewhere, whereas one that it did not
+// have yet would just break.
+func (f *front) close() {
+	f.mu.Lock()
+	f.closed = true
+	all := f.all
+	f.mu.Unlock()
+	for _, s := range all {
+		_ = s.Close() // only that nobody accepts any more matters
 	}
+	f.accepting.Wait()
+	f.arriving.Wait()
 }
 
 func (f *front) adopt(upstream string) { f.current.Load().Adopt(upstream) }
 
 func (f *front) remove() { f.current.Load().Remove() }
+
+// countedListener counts connections from accept to the first time the server
+// reads from them.
+type countedListener struct {
+	net.Listener
+	arriving *sync.WaitGroup
+}
+
+// Accept implements net.Listener.
+func (l countedListener) Accept() (net.Conn, error) {
+	c, err := bareListener{l.Listener}.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if b, ok := c.(*bareConn); ok {
+		l.arriving.Add(1)
+		b.arriving = l.arriving
+	}
+	return c, nil
+}

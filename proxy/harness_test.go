@@ -97,24 +97,25 @@ func (r *rig) run() {
 	t := r.t
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r.stop, r.stopped = cancel, make(chan error, 1)
-	go func() { r.stopped <- r.proxy.Run(ctx) }()
+	p, stopped := r.proxy, make(chan error, 1)
+	r.stop, r.stopped = cancel, stopped
+	go func() { stopped <- p.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		select {
-		case err := <-r.stopped:
+		case err := <-stopped:
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-			r.stopped <- err
+			stopped <- err
 		case <-time.After(patience):
 			t.Error("proxy did not end")
 		}
 	})
 	select {
-	case <-r.proxy.Serving():
-	case err := <-r.stopped:
-		r.stopped <- err
+	case <-p.Serving():
+	case err := <-stopped:
+		stopped <- err
 		t.Fatalf("Run: %v", err)
 	case <-time.After(patience):
 		t.Fatal("proxy does not serve")

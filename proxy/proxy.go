@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +63,13 @@ type Options struct {
 	DecorateStatus bool
 	// DrainTimeout is how long calls may go on after the end was asked for.
 	DrainTimeout time.Duration
+	// Sockets are those that are there already. The proxy closes them.
+	Sockets Sockets
+	// AfterUpstream accepts no connection before the runtime was reached: somebody
+	// else still does.
+	AfterUpstream bool
+	// Upgrade handles requests to hand over to a new process; nil: there are none.
+	Upgrade http.Handler
 }
 
 // Proxy forwards CRI calls; see the package comment.
@@ -81,6 +89,10 @@ type Proxy struct {
 	pumps         sync.WaitGroup
 	ran           atomic.Bool
 	serving       chan struct{}
+	self          *self
+	front         atomic.Pointer[front]
+	eventsService atomic.Pointer[eventsService]
+	handOver      chan time.Duration
 
 	// decodeHook, set by tests only, runs inside every guarded decoding.
 	decodeHook func(method string)
@@ -88,6 +100,14 @@ type Proxy struct {
 
 // New checks the options and makes a proxy. Nothing is opened before Run.
 func New(opts Options) (*Proxy, error) {
+	if opts.Log == nil {
+		silent := logrus.New()
+		silent.SetOutput(io.Discard)
+		opts.Log = silent
+	}
+	if err := opts.listenWhereTheSocketIs(); err != nil {
+		return nil, err
+	}
 	switch {
 	case opts.Listen.Path == "":
 		return nil, errors.New("listen: no endpoint")
@@ -103,15 +123,10 @@ func New(opts Options) (*Proxy, error) {
 			return nil, err
 		}
 	}
-	if opts.Log == nil {
-		silent := logrus.New()
-		silent.SetOutput(io.Discard)
-		opts.Log = silent
-	}
 	if opts.DrainTimeout == 0 {
 		opts.DrainTimeout = DefaultDrainTimeout
 	}
-	p := &Proxy{opts: opts, calls: newCalls(), stats: newStatistics(), methods: knownMethods(), pool: newPool(), events: newBroker(), serving: make(chan struct{})}
+	p := &Proxy{opts: opts, calls: newCalls(), stats: newStatistics(), methods: knownMethods(), pool: newPool(), events: newBroker(), serving: make(chan struct{}), handOver: make(chan time.Duration, 1)}
 	p.decorate.Store(opts.DecorateStatus)
 	p.admission = newAdmission(opts.Admission)
 	p.bidirectional = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
@@ -120,7 +135,28 @@ func New(opts Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.upstream = u
+	if p.self, err = newSelf(); err != nil {
+		return nil, err
+	}
 	return p, nil
+}
+
+// listenWhereTheSocketIs makes Listen the address of a socket that is there
+// already: kubelet connects to it, whatever is configured.
+func (o *Options) listenWhereTheSocketIs() error {
+	if o.Sockets.Front == nil {
+		return nil
+	}
+	path, err := unixsock.PathOf(o.Sockets.Front)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if path != o.Listen.Path {
+		o.Log.WithField("listen", o.Listen.Path).WithField("socket", path).
+			Error("listen is not the address of the socket that the service manager opened; that one is served")
+	}
+	o.Listen.Path = path
+	return nil
 }
 
 // SetDecorateStatus changes Options.DecorateStatus.
@@ -130,8 +166,9 @@ func (p *Proxy) SetDecorateStatus(on bool) { p.decorate.Store(on) }
 func (p *Proxy) Serving() <-chan struct{} { return p.serving }
 
 // Run listens and serves until ctx ends, then drains: nothing new is accepted,
-// unary calls may finish within DrainTimeout, endless streams end at once. It
-// returns nil after a clean end and can be called once only.
+// unary calls may finish within DrainTimeout, endless streams end at once. After
+// HandOver all calls have its time. It returns nil after a clean end and can be
+// called once only.
 func (p *Proxy) Run(ctx context.Context) error {
 	if p.ran.Swap(true) {
 		return errors.New("proxy: Run called twice")
@@ -142,6 +179,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	defer stop()
 	defer p.pool.close()
 	defer func() { _ = p.upstream.conn.Close() }()
+	defer p.self.end()
 
 	owner := unixsock.OwnerOf(p.opts.Upstream.Path)
 	front, err := p.newFront(owner)
@@ -149,27 +187,78 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer front.remove()
-	events, err := p.serveEvents(owner)
-	if err != nil {
-		// kubelet's calls do not depend on it; the evictor goes on by listing.
-		p.opts.Log.WithError(err).Error("no proxySocket: calls are forwarded, the evictor learns of pods by listing only")
-	}
-	defer events.close()
-
+	var events atomic.Pointer[eventsService]
 	p.upstream.onReady = func(first bool) {
 		if first {
 			front.adopt(p.opts.Upstream.Path)
-			events.adopt(p.opts.Upstream.Path)
+			events.Load().adopt(p.opts.Upstream.Path)
 			return
 		}
 		p.events.publish(Event{Type: EventDirty})
 	}
 	var watcher sync.WaitGroup
-	watcher.Go(func() { p.upstream.watch(rest) })
 	defer watcher.Wait()
 	defer stop()
+	if p.opts.AfterUpstream {
+		watcher.Go(func() { p.upstream.watch(rest) })
+		select {
+		case <-p.upstream.reached:
+		case <-ctx.Done():
+			_ = front.current.Load().Close() // nobody was accepted
+			p.opts.Sockets.Close()
+			return nil
+		}
+	}
+	service, err := p.serveEvents(owner)
+	if err != nil {
+		// kubelet's calls do not depend on it; the evictor goes on by listing.
+		p.opts.Log.WithError(err).Error("no proxySocket: calls are forwarded, the evictor learns of pods by listing only")
+	}
+	defer service.close()
+	events.Store(service)
+	if !p.opts.AfterUpstream {
+		watcher.Go(func() { p.upstream.watch(rest) })
+	}
 
-	server := grpc.NewServer(
+	server := p.newServer()
+	front.serve(server, front.current.Load())
+	go func() { _ = server.Serve(p.self) }() // ends with the server
+	var keeping sync.WaitGroup
+	keepCtx, stopKeeping := context.WithCancel(ctx)
+	defer stopKeeping()
+	keeping.Go(func() { front.keep(keepCtx, server) })
+	p.front.Store(front)
+	p.eventsService.Store(service)
+	close(p.serving)
+	p.opts.Log.WithField("listen", p.opts.Listen.Path).WithField("upstream", p.opts.Upstream.Path).Info("proxy listens")
+
+	limit := time.Duration(-1) // no hand-over
+	select {
+	case err = <-front.served:
+		err = fmt.Errorf("serve %s: %w", p.opts.Listen, err)
+	case <-ctx.Done():
+		err = nil
+	case limit = <-p.handOver:
+		err = nil
+	}
+	stopKeeping()
+	keeping.Wait()
+	if limit >= 0 {
+		front.current.Load().Disown()
+		service.giveWay()
+		p.events.publish(Event{Type: EventHandOver})
+		p.opts.Log.WithField("calls", p.calls.len()).WithField("within", limit).Info("another process serves now; calls under way finish here")
+	}
+	// A successor may bind the path from here on.
+	front.remove()
+	front.close()
+	p.drain(ctx, server, limit)
+	p.pumps.Wait()
+	return err
+}
+
+func (p *Proxy) newServer() *grpc.Server {
+	return grpc.NewServer(
 		grpc.UnknownServiceHandler(p.handle),
 		grpc.ForceServerCodecV2(rawCodec{}),
 		grpc.MaxRecvMsgSize(cri.MaxMessageSize),
@@ -184,42 +273,27 @@ func (p *Proxy) Run(ctx context.Context) error {
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.WaitForHandlers(true),
 	)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(bareListener{front.current.Load()}) }()
-	var keeping sync.WaitGroup
-	keepCtx, stopKeeping := context.WithCancel(ctx)
-	defer stopKeeping()
-	keeping.Go(func() { front.keep(keepCtx, server, served) })
-	close(p.serving)
-	p.opts.Log.WithField("listen", p.opts.Listen.Path).WithField("upstream", p.opts.Upstream.Path).Info("proxy listens")
-
-	select {
-	case err = <-served:
-		if err == nil {
-			err = errors.New("listener closed")
-		}
-		err = fmt.Errorf("serve %s: %w", p.opts.Listen, err)
-	case <-ctx.Done():
-		err = nil
-	}
-	stopKeeping()
-	keeping.Wait()
-	// A successor may bind the path from here on.
-	front.remove()
-	p.drain(server)
-	p.pumps.Wait()
-	return err
 }
 
-// drain ends the server; see Run.
-func (p *Proxy) drain(server *grpc.Server) {
+// drain ends the server; see Run. A limit below 0 means that nobody has taken over.
+func (p *Proxy) drain(ctx context.Context, server *grpc.Server, limit time.Duration) {
 	done := make(chan struct{})
 	go func() {
 		server.GracefulStop()
 		close(done)
 	}()
+	if limit >= 0 && !p.finish(ctx, done, limit) {
+		return
+	}
 	deadline := time.NewTimer(p.opts.DrainTimeout)
 	defer deadline.Stop()
+	switch {
+	case limit < 0:
+	case ctx.Err() == nil:
+		deadline.Reset(0) // they had their time
+	default:
+		deadline.Reset(flushGrace) // a new start waits for this process
+	}
 	likelyStreams := p.calls.drain()
 	if len(likelyStreams) > 0 {
 		grace := time.AfterFunc(likelyStreamGrace, func() {
@@ -244,6 +318,20 @@ func (p *Proxy) drain(server *grpc.Server) {
 		server.Stop()
 		<-done
 	}
+}
+
+// finish leaves all calls their time, until limit or the end of ctx. It says
+// whether any are left.
+func (p *Proxy) finish(ctx context.Context, done <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return false
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return true
 }
 
 // Status is a snapshot; safe at any time.

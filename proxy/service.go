@@ -4,23 +4,33 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/cri-evictd/cri-evictd/internal/unixsock"
 )
 
 // eventsService serves the evictor on a unix socket:
 //
-//	GET /v1/events   Event as one JSON object a line, without end
-//	GET /v1/status   Status
+//	GET  /v1/events   Event as one JSON object a line, without end
+//	GET  /v1/status   Status
+//	POST /v1/upgrade  Options.Upgrade
 type eventsService struct {
-	sock   *unixsock.Socket
+	owner  unixsock.Owner
+	sock   atomic.Pointer[unixsock.Socket]
 	server *http.Server
 	cancel context.CancelFunc
 	done   sync.WaitGroup
+	log    logrus.FieldLogger
 }
+
+// answerGrace is how long answers under way may take at the end of the service.
+const answerGrace = time.Second
 
 // serveEvents starts the service; without a socket in the options it returns
 // nil, whose methods do nothing.
@@ -28,7 +38,13 @@ func (p *Proxy) serveEvents(own unixsock.Owner) (*eventsService, error) {
 	if p.opts.EventsSocket == "" {
 		return nil, nil
 	}
-	sock, err := unixsock.Listen(p.opts.EventsSocket, own, p.opts.Log)
+	var sock *unixsock.Socket
+	var err error
+	if f := p.opts.Sockets.Events; f != nil {
+		sock, err = unixsock.Inherit(f, true, p.opts.Log)
+	} else {
+		sock, err = unixsock.Listen(p.opts.EventsSocket, own, p.opts.Log)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -41,23 +57,44 @@ func (p *Proxy) serveEvents(own unixsock.Owner) (*eventsService, error) {
 			p.opts.Log.WithError(err).Debug("status not delivered")
 		}
 	})
+	if p.opts.Upgrade != nil {
+		mux.Handle("POST /v1/upgrade", p.opts.Upgrade)
+	}
 	s := &eventsService{
-		sock:   sock,
+		owner:  own,
 		cancel: cancel,
 		server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second},
+		log:    p.opts.Log,
 	}
+	s.sock.Store(sock)
+	s.done.Go(func() { s.serve(sock) })
 	s.done.Go(func() {
-		if err := s.server.Serve(sock); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			p.opts.Log.WithError(err).Error("events service ended")
-		}
+		unixsock.Keep(ctx, sock, own, "the proxy's socket for the evictor", p.opts.Log, func(again *unixsock.Socket) {
+			s.sock.Store(again)
+			s.done.Go(func() { s.serve(again) })
+		})
 	})
 	return s, nil
+}
+
+func (s *eventsService) serve(sock *unixsock.Socket) {
+	if err := s.server.Serve(sock); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		s.log.WithError(err).Error("events service ended")
+	}
 }
 
 // adopt is unixsock.Socket.Adopt for the service's socket.
 func (s *eventsService) adopt(upstream string) {
 	if s != nil {
-		s.sock.Adopt(upstream)
+		s.sock.Load().Adopt(upstream)
+	}
+}
+
+// giveWay leaves new connections to another process; streams go on.
+func (s *eventsService) giveWay() {
+	if s != nil {
+		s.sock.Load().Disown()
+		_ = s.sock.Load().Close() // only that nobody accepts any more matters
 	}
 }
 
@@ -66,9 +103,13 @@ func (s *eventsService) close() {
 	if s == nil {
 		return
 	}
-	s.sock.Remove()
+	s.sock.Load().Remove()
 	s.cancel()
-	_ = s.server.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), answerGrace)
+	defer cancel()
+	if s.server.Shutdown(ctx) != nil {
+		_ = s.server.Close() // who has not taken the answer by now does without
+	}
 	s.done.Wait()
 }
 

@@ -30,6 +30,8 @@ type upstream struct {
 	log      logrus.FieldLogger
 	conn     *grpc.ClientConn
 	ever     atomic.Bool
+	// reached is closed when ever becomes true.
+	reached chan struct{}
 	// onReady is called, not concurrently, each time the connection is made.
 	onReady func(first bool)
 
@@ -40,7 +42,7 @@ type upstream struct {
 }
 
 func newUpstream(e cri.Endpoint, log logrus.FieldLogger, buffers mem.BufferPool) (*upstream, error) {
-	u := &upstream{endpoint: e, log: log.WithField("upstream", e.Path)}
+	u := &upstream{endpoint: e, log: log.WithField("upstream", e.Path), reached: make(chan struct{})}
 	options := append(cri.DialOptions(e, nil),
 		experimental.WithBufferPool(buffers),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -65,8 +67,8 @@ func (u *upstream) everConnected() bool { return u.ever.Load() }
 
 // connected notes that it is.
 func (u *upstream) connected() {
-	if !u.ever.Load() {
-		u.ever.Store(true)
+	if !u.ever.Load() && !u.ever.Swap(true) {
+		close(u.reached)
 	}
 }
 
