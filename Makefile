@@ -14,6 +14,7 @@ SOAK     ?= 10m
 ERRCHECK    := github.com/kisielk/errcheck@v1.30.0
 ERRORLINT   := github.com/polyfloyd/go-errorlint@v1.8.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 LINTERS     := $(CACHE)/errcheck-v1.30.0 $(CACHE)/go-errorlint-v1.8.0 $(CACHE)/staticcheck-v0.8.2
 
 .DEFAULT_GOAL := help
@@ -25,6 +26,30 @@ help: ## list the targets
 .PHONY: build
 build: ## build the binary at bin/cri-evictd
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/cri-evictd
+
+# Where install puts things; DESTDIR comes in front.
+PREFIX  ?= /usr
+BINDIR  ?= $(PREFIX)/bin
+LIBDIR  ?= $(PREFIX)/lib/cri-evictd
+UNITDIR ?= /usr/lib/systemd/system
+UNITS   := cri-evictd.socket cri-evictd-proxy.service cri-evictd.service cri-evictd-bypass.service \
+           cri-evictd-handback.service cri-evictd-handback.timer cri.slice cri-evictd.slice
+SCRIPTS := proxy-stopped bypassed
+
+.PHONY: install
+install: build ## install the binary and the systemd units (PREFIX=/usr, DESTDIR=); nothing is enabled or started
+	install -D -m 0755 $(BIN) $(DESTDIR)$(BINDIR)/cri-evictd
+	install -d -m 0755 $(DESTDIR)$(LIBDIR) $(DESTDIR)$(UNITDIR) $(DESTDIR)/etc/cri-evictd
+	install -m 0755 $(addprefix systemd/,$(SCRIPTS)) $(DESTDIR)$(LIBDIR)
+	set -e; for u in $(UNITS); do \
+	  sed 's#/usr/bin/cri-evictd#$(BINDIR)/cri-evictd#; s#/usr/lib/cri-evictd/#$(LIBDIR)/#' systemd/$$u >$(DESTDIR)$(UNITDIR)/$$u; \
+	  chmod 0644 $(DESTDIR)$(UNITDIR)/$$u; \
+	done
+
+.PHONY: uninstall
+uninstall: ## remove what install put there; configuration and state stay
+	rm -f $(DESTDIR)$(BINDIR)/cri-evictd $(addprefix $(DESTDIR)$(UNITDIR)/,$(UNITS)) $(addprefix $(DESTDIR)$(LIBDIR)/,$(SCRIPTS))
+	rmdir $(DESTDIR)$(LIBDIR) 2>/dev/null || true
 
 .PHONY: demo
 demo: build ## show the main job on a real containerd (root, Debian, 6 GiB of available memory, 1 to 3 minutes)
@@ -106,6 +131,10 @@ lint: $(LINTERS) ## gofmt, vet, errcheck, errorlint, staticcheck, import directi
 	$(CACHE)/staticcheck-v0.8.2 ./...
 	$(GO) test ./internal/layout
 	$(GO) mod tidy -diff
+
+.PHONY: vuln
+vuln: ## known vulnerabilities, by govulncheck; where its database is not reachable, that direct dependencies are the newest served
+	GO=$(GO) lint/vuln $(VULNCHECK)
 
 .PHONY: docs
 docs: ## write the generated pages of docs/

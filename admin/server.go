@@ -43,6 +43,8 @@ type Options struct {
 	PodFacts func(ctx context.Context, uid string) PodFacts
 	// Metrics says where metrics are served; nil: nowhere.
 	Metrics func() MetricsStatus
+	// Upgrade handles requests to hand over to a new process; nil: there are none.
+	Upgrade http.Handler
 	// Clock is time.Now when nil.
 	Clock func() time.Time
 	Log   logrus.FieldLogger
@@ -80,6 +82,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.answer(w, ArmResult{Changed: s.opt.Engine.Arm()})
 	})
 	mux.HandleFunc("POST /v1/pause", s.pause)
+	if s.opt.Upgrade != nil {
+		mux.Handle("POST /v1/upgrade", s.opt.Upgrade)
+	}
 	handleHealth(mux, s.opt.Engine, s.opt.Clock)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 	stopped := make(chan struct{})
@@ -158,6 +163,7 @@ func problems(s *Status) []string {
 	for _, line := range s.Config.Failed {
 		add(true, "the configuration was changed and not reloaded: %s", line)
 	}
+	add(p.Bypassed, "calls go past the proxy (cri-evictd bypass): the start of held pods is not refused, those that come up are stopped again")
 	add(!p.Reachable, "no proxy (%s): holds are not enforced, pods may be started again", p.Error)
 	add(p.UpstreamError != "", "runtime: %s", p.UpstreamError)
 	add(p.HoldsProblem != "", "holds file: %s", p.HoldsProblem)

@@ -58,6 +58,8 @@ type ProxyStatus struct {
 	Panics        uint64            `json:"panics"`
 	EventsDropped uint64            `json:"eventsDropped"`
 	HoldsProblem  string            `json:"holdsProblem,omitempty"`
+	// Bypassed: calls go past the proxy on purpose.
+	Bypassed bool `json:"bypassed,omitempty"`
 	// Methods are the calls by method and code.
 	Methods []MethodCount `json:"methods,omitempty"`
 }

@@ -99,7 +99,9 @@ type Config struct {
 	TrustedNamespaces   []string
 	HoldMaximum         time.Duration
 	DecorateStatus      bool
-	WithoutEffect       []string // keys that are valid and that this version does not act on yet
+	// HandOverTimeout is how long calls may go on in a process that was replaced.
+	HandOverTimeout time.Duration
+	WithoutEffect   []string // keys that are valid and that this version does not act on yet
 	// Warnings are about values that are valid and probably not meant.
 	Warnings []FieldError
 }

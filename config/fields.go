@@ -126,6 +126,8 @@ func Fields() []Field {
 			set: func(r *reader, c *Config) { r.duration(&c.HoldMaximum, time.Second, 7*24*time.Hour) }},
 		{Key: "decorateStatus", Default: "true", Bounds: "true, false", Doc: "ContainerStatus of an evicted pod says Evicted and why",
 			set: func(r *reader, c *Config) { r.boolean(&c.DecorateStatus) }},
+		{Key: "handOverTimeout", Default: "2m", Unit: "duration", Bounds: "1s to 1h", Doc: "how long calls that are under way may go on in the old process after an upgrade; endless streams end with Unavailable when it is over",
+			set: func(r *reader, c *Config) { r.duration(&c.HandOverTimeout, time.Second, time.Hour) }},
 		{Key: "kubeconfig", Default: "none", Unit: "path", Bounds: "absolute", Doc: "access to the API server, by which Kubernetes is told of evictions, and where this node's pods are followed as well; kubelet's own will do, exec plugins and rotating certificates included",
 			set:   func(r *reader, c *Config) { r.path(&c.Kubeconfig) },
 			fixed: func(c *Config) string { return c.Kubeconfig }},

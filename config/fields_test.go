@@ -53,7 +53,7 @@ func TestFieldsAreComplete(t *testing.T) {
 		kubeletConfig podLogsDir podsAPISocket kubeconfig nodeName memoryAvailableFrom protectStatic protectedNamespaces protectedPodLabels
 		trustedNamespaces holdMaximum reportMode imageAllowList decorateStatus killBudget hardMemoryGrace
 		evictionHard evictionSoft evictionSoftGracePeriod evictionMinimumReclaim evictionPressureTransitionPeriod evictionMaxPodGracePeriod
-		imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge`) {
+		imageGCHighThresholdPercent imageGCLowThresholdPercent imageMinimumGCAge imageMaximumGCAge handOverTimeout`) {
 		if !seen[key] {
 			t.Errorf("%s is missing", key)
 		}

@@ -62,6 +62,7 @@ func Default() Config {
 		ProtectedNamespaces:    []string{"kube-system"},
 		TrustedNamespaces:      []string{"kube-system"},
 		HoldMaximum:            time.Hour,
+		HandOverTimeout:        2 * time.Minute,
 		DecorateStatus:         true,
 	}
 }

@@ -68,6 +68,7 @@ var keyCases = []struct {
 	{"trustedNamespaces", []string{"[]", "[a]"}, namespaceErrors()},
 	{"protectedPodLabels", []string{"{}", `{app: db, on: ""}`}, map[string]string{"{app: true}": "need quotes", "{app: 1}": "need quotes", "{app: }": "needs a value", `{"": x}`: "must not be empty", "[a]": "mapping of label keys"}},
 	{"holdMaximum", []string{"1s", "168h", "90m"}, durationErrors("169h")},
+	{"handOverTimeout", []string{"1s", "1h", "90s"}, durationErrors("2h")},
 	{"evictionMaxPodGracePeriod", []string{"0", "30", "2147483647"}, map[string]string{"-1": "from 0", "2147483648": "to 2147483647", "1.5": "whole number", `"30"`: "whole number"}},
 	{"hardMemoryGrace", []string{"0s", "2s", "30s"}, durationErrors("31s")},
 	{"imageGCHighThresholdPercent", []string{"0", "100"}, map[string]string{"101": "to 100", "-1": "from 0", "50%": "whole number"}},

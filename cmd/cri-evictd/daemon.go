@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cri-evictd/cri-evictd/config"
+	"github.com/cri-evictd/cri-evictd/cri"
 	"github.com/cri-evictd/cri-evictd/eviction"
-	"github.com/cri-evictd/cri-evictd/systemd"
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -31,12 +31,15 @@ func (a *app) serveCommand() *cobra.Command {
 }
 
 func (a *app) proxyCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "Run the proxy alone: forward calls, enforce holds",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return a.daemon(cmd.Context(), true, false) },
 	}
+	cmd.Flags().StringVar(&a.trialSocket, "trial", "", "listen here instead, for bypass off --when-well")
+	cmd.Flags().Lookup("trial").Hidden = true
+	return cmd
 }
 
 func (a *app) evictCommand() *cobra.Command {
@@ -67,41 +70,47 @@ func (a *app) daemon(ctx context.Context, withProxy, withEvict bool) error {
 	if err != nil {
 		return err
 	}
+	if a.process, err = newProcess(log); err != nil {
+		return err
+	}
 	cfg, err := a.loadConfig()
 	if err != nil {
-		if !withProxy {
+		// The process that is to be replaced has a configuration that works.
+		if !withProxy || a.process.successor() || a.trialSocket != "" {
 			return err
 		}
 		return a.passThrough(ctx, cfg, err, log)
+	}
+	if a.trialSocket != "" {
+		cfg.Listen, cfg.ProxySocket = cri.Endpoint{Path: a.trialSocket}, cri.Endpoint{}
 	}
 	warnOf(cfg, log)
 	a.lowerOOMScore(log)
 	lv := newLive(cfg)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	over := a.process.over
+	over.leave, over.limit = cancel, func() time.Duration { return lv.config().HandOverTimeout }
 
 	var wg sync.WaitGroup
+	a.process.run(ctx, &wg, log)
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	wg.Go(func() { a.reloadOn(ctx, hangup, lv, log) })
 	errs := make(chan error, 2)
-	ready := make(chan struct{}, 2)
-	halves := 0
-	start := func(half func(context.Context, func()) error) {
-		halves++
+	var serves []<-chan struct{} // what being ready means
+	start := func(half func(context.Context) error) {
 		wg.Go(func() {
-			if err := half(ctx, func() { ready <- struct{}{} }); err != nil {
+			if err := half(ctx); err != nil {
 				errs <- err
-				cancel() // a proxy that cannot listen, an evictor that runs alone
 			}
+			cancel() // a proxy that cannot listen or has handed over, an evictor that runs alone
 		})
 	}
-	if withProxy {
-		if !withEvict {
-			prepareProxyProcess()
-		}
-		start(func(ctx context.Context, ready func()) error { return a.runProxy(ctx, lv, true, log, ready) })
+	begun := func() (<-chan struct{}, func()) {
+		c := make(chan struct{})
+		return c, sync.OnceFunc(func() { close(c) }) // an evictor may begin anew; see handOver
 	}
 	if withEvict {
 		prepareProcess(log)
@@ -109,20 +118,36 @@ func (a *app) daemon(ctx context.Context, withProxy, withEvict bool) error {
 		if withProxy {
 			half = beside(half, log)
 		}
-		start(half)
+		is, ready := begun()
+		// Beside a proxy that takes over the evictor waits for the old one's end.
+		if !withProxy || !a.process.successor() {
+			serves = append(serves, is)
+		}
+		over.evict = newPausable(func(ctx context.Context) error { return half(ctx, ready) })
+	}
+	if withProxy {
+		if !withEvict {
+			prepareProxyProcess()
+		}
+		is, ready := begun()
+		serves = append(serves, is)
+		start(func(ctx context.Context) error { return a.runProxy(ctx, lv, true, log, ready) })
+	}
+	if withEvict {
+		start(over.evict.run)
 	}
 	go func() {
-		for range halves {
+		for _, is := range serves {
 			select {
-			case <-ready:
+			case <-is:
 			case <-ctx.Done():
 				return
 			}
 		}
-		systemd.Ready(log)
+		a.process.ready(log)
 	}()
 	<-ctx.Done()
-	systemd.Stopping(log)
+	a.process.manager.Stopping()
 	wg.Wait()
 	close(errs)
 	var all []error
@@ -178,7 +203,15 @@ func (a *app) passThrough(ctx context.Context, cfg config.Config, broken error, 
 	// A SIGHUP must not end what kubelet needs.
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
-	err := a.runProxy(ctx, newLive(cfg), false, log, func() { systemd.Ready(log) })
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lv := newLive(cfg)
+	a.process.over.leave, a.process.over.limit = cancel, func() time.Duration { return lv.config().HandOverTimeout }
+	var wg sync.WaitGroup
+	a.process.run(ctx, &wg, log)
+	err := a.runProxy(ctx, lv, false, log, func() { a.process.ready(log) })
+	cancel()
+	wg.Wait()
 	return errors.Join(err, broken)
 }
 

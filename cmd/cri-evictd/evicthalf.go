@@ -23,6 +23,7 @@ import (
 	"github.com/cri-evictd/cri-evictd/internal/unixsock"
 	"github.com/cri-evictd/cri-evictd/inventory"
 	"github.com/cri-evictd/cri-evictd/proxy"
+	"github.com/cri-evictd/cri-evictd/systemd"
 )
 
 // closers undo what was opened, last first.
@@ -50,7 +51,10 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 	open = append(open, m.close)
 	r := resolve(cfg, m)
 
-	writer, err := holds.OpenWriter(cfg.RunDir)
+	if err := a.process.before.Say(systemd.WordPrepared); err != nil {
+		return err
+	}
+	writer, err := openHolds(ctx, cfg.RunDir, a.process.before)
 	if err != nil {
 		return fmt.Errorf("holds file: %w", err)
 	}
@@ -64,7 +68,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 	defer wg.Wait()
 	defer stop()
 
-	ledger, ledgerErr := openLedger(cfg, writer, log)
+	ledger, ledgerErr := inTime(ledgerPatience, func() (*holds.Ledger, error) { return openLedger(cfg, writer, log) })
 	if ledgerErr != nil {
 		log.WithError(ledgerErr).Error("no ledger: kills and holds go on, history and back-offs are not kept over a restart")
 	} else {
@@ -131,23 +135,37 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		return err
 	}
 	open = append(open, func() error { detach(); return nil })
-	asked := func(ctx context.Context) admin.ProxyStatus { return askProxy(ctx, cfg.ProxySocket.Path) }
+	asked := func(ctx context.Context) admin.ProxyStatus {
+		st := askProxy(ctx, cfg.ProxySocket.Path)
+		st.Bypassed = exists(filepath.Join(cfg.RunDir, bypassedFile))
+		return st
+	}
 	metrics := admin.NewMetricsServer(admin.MetricsOptions{
 		Address: cfg.MetricsBindAddress, Version: version(), Engine: engine, Proxy: asked, Clock: time.Now, Log: log,
 	})
 	server := admin.NewServer(admin.Options{
-		Version: version(), PID: os.Getpid(), Engine: engine, Proxy: asked, Metrics: metrics.Status, Config: lv.status, PodFacts: facts.pod, Clock: time.Now, Log: log,
+		Version: version(), PID: os.Getpid(), Engine: engine, Proxy: asked, Metrics: metrics.Status, Config: lv.status, PodFacts: facts.pod, Upgrade: a.process.over, Clock: time.Now, Log: log,
 	})
 	sock, err := unixsock.Listen(cfg.AdminSocket.Path, unixsock.Owner{}, log)
 	if err != nil {
 		return fmt.Errorf("adminSocket: %w", err)
 	}
-	open = append(open, func() error { sock.Remove(); return nil })
-
+	var admins atomic.Pointer[unixsock.Socket]
+	admins.Store(sock)
+	open = append(open, func() error { admins.Load().Remove(); return nil })
+	serveAdmin := func(s *unixsock.Socket) {
+		wg.Go(func() {
+			if err := server.Serve(rest, s); err != nil {
+				log.WithError(err).Error("the admin service ended")
+			}
+		})
+	}
+	serveAdmin(sock)
 	wg.Go(func() {
-		if err := server.Serve(rest, sock); err != nil {
-			log.WithError(err).Error("the admin service ended")
-		}
+		unixsock.Keep(rest, sock, unixsock.Owner{}, "the admin socket", log, func(again *unixsock.Socket) {
+			admins.Store(again)
+			serveAdmin(again)
+		})
 	})
 	wg.Go(func() {
 		m.followLimit(rest, podsLimit.Load, func() {
@@ -168,8 +186,67 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 			syncer.MarkDirty()
 		}
 	})
+	defer a.process.watchdog.Watch("sampler", systemd.Progress(engine.Ticks))()
 	ready()
 	return engine.Run(ctx)
+}
+
+const (
+	// holdsRetry is how often a successor asks for the holds file.
+	holdsRetry = 20 * time.Millisecond
+	// ledgerPatience is how long a disk may take to give the ledger.
+	ledgerPatience = 10 * time.Second
+)
+
+// openHolds opens the holds file. A successor waits for it as long as the process
+// before it lives.
+func openHolds(ctx context.Context, dir string, before *systemd.Predecessor) (*holds.Writer, error) {
+	tick := time.NewTicker(holdsRetry)
+	defer tick.Stop()
+	for last := false; ; {
+		w, err := holds.OpenWriter(dir)
+		if last || !errors.Is(err, holds.ErrLocked) {
+			return w, err
+		}
+		select {
+		case <-tick.C:
+		case <-before.Gone():
+			last = true
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// errTooSlow says that something was not there in time.
+var errTooSlow = errors.New("it does not answer")
+
+// inTime returns what open does, or an error after limit: a disk that hangs must
+// not keep the evictor from its work. What comes later is closed.
+func inTime[T interface{ Close() error }](limit time.Duration, open func() (T, error)) (T, error) {
+	type outcome struct {
+		v   T
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		v, err := open()
+		done <- outcome{v, err}
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case o := <-done:
+		return o.v, o.err
+	case <-timer.C:
+	}
+	go func() {
+		if o := <-done; o.err == nil {
+			_ = o.v.Close() // nothing was written to it
+		}
+	}()
+	var none T
+	return none, fmt.Errorf("%w for %s", errTooSlow, limit)
 }
 
 // openLedger opens the ledger.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -21,26 +22,45 @@ const (
 // not there is no fault of the evictor's: the lists and the cgroup tree go on
 // telling.
 func followProxy(ctx context.Context, socket string, syncer *inventory.Syncer, refused func(pod inventory.Ref, condition string), log logrus.FieldLogger) {
-	wait, said := followFirst, false
+	f := &follower{socket: socket, syncer: syncer, refused: refused, log: log}
+	f.all.Go(func() { f.follow(ctx) })
+	f.all.Wait()
+}
+
+// follower follows one generation of the proxy after the other: at a hand-over the
+// new one too, and the old one until its calls have ended.
+type follower struct {
+	socket  string
+	syncer  *inventory.Syncer
+	refused func(pod inventory.Ref, condition string)
+	log     logrus.FieldLogger
+	all     sync.WaitGroup
+}
+
+func (f *follower) follow(ctx context.Context) {
+	wait, said, handedOver := followFirst, false, false
 	for {
-		err := proxy.Subscribe(ctx, socket, func(e proxy.Event) {
-			if e.Type == proxy.EventHello {
-				log.WithField("proxySocket", socket).Info("following the proxy's events")
+		err := proxy.Subscribe(ctx, f.socket, func(e proxy.Event) {
+			switch {
+			case e.Type == proxy.EventHello:
+				f.log.WithField("proxySocket", f.socket).Info("following the proxy's events")
 				wait, said = followFirst, false
-			}
-			if e.Type == proxy.EventAdmissionRefused && e.Pod != nil {
-				refused(inventory.Ref{Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: e.Pod.UID}, e.Condition)
+			case e.Type == proxy.EventHandOver && !handedOver:
+				handedOver = true
+				f.all.Go(func() { f.follow(ctx) })
+			case e.Type == proxy.EventAdmissionRefused && e.Pod != nil:
+				f.refused(inventory.Ref{Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: e.Pod.UID}, e.Condition)
 			}
 			if in, ok := inventoryEvent(e); ok {
-				syncer.Take(in)
+				f.syncer.Take(in)
 			}
 		})
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || handedOver {
 			return
 		}
 		if !said && !errors.Is(err, context.Canceled) {
 			said = true
-			log.WithError(err).Warn("no events from the proxy; listing and the cgroup tree are used, holds are enforced only by a proxy")
+			f.log.WithError(err).Warn("no events from the proxy; listing and the cgroup tree are used, holds are enforced only by a proxy")
 		}
 		timer := time.NewTimer(wait)
 		select {

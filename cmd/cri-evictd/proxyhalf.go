@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/sirupsen/logrus"
 
@@ -41,6 +44,7 @@ func (a *app) runProxy(ctx context.Context, lv *live, policy bool, log logrus.Fi
 	opt := proxy.Options{
 		Listen: cfg.Listen, Upstream: cfg.RuntimeEndpoint, EventsSocket: cfg.ProxySocket.Path,
 		DecorateStatus: cfg.DecorateStatus, Log: log.WithField("part", "proxy"),
+		Sockets: a.process.proxySockets(), AfterUpstream: a.process.successor(), Upgrade: a.process.over,
 	}
 	if policy {
 		reader := holds.OpenReader(cfg.RunDir)
@@ -60,14 +64,48 @@ func (a *app) runProxy(ctx context.Context, lv *live, policy bool, log logrus.Fi
 		return err
 	}
 	defer detach()
+	a.process.over.proxy.Store(p)
+	defer a.process.watchdog.Watch("proxy", func(ctx context.Context) error {
+		select {
+		case <-p.Serving():
+			return p.Ping(ctx)
+		default:
+			return nil // it is not the service yet
+		}
+	})()
 	go func() {
 		select {
 		case <-p.Serving():
 			ready()
+			a.noteRuntime(cfg, opt.Log)
 		case <-ctx.Done():
 		}
 	}()
 	return p.Run(ctx)
+}
+
+// runtimeFile tells cri-evictd-bypass.service where the runtime is.
+const runtimeFile = "runtime.env"
+
+// noteRuntime keeps that file up to date. The bypass has a default without it.
+func (a *app) noteRuntime(cfg config.Config, log logrus.FieldLogger) {
+	if a.trialSocket != "" || strings.ContainsFunc(cfg.RuntimeEndpoint.Path, func(r rune) bool {
+		return !strings.ContainsRune("/._-", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return // nobody's quoting is relied on
+	}
+	path, text := filepath.Join(cfg.RunDir, runtimeFile), "CRI_EVICTD_RUNTIME_SOCKET="+cfg.RuntimeEndpoint.Path+"\n"
+	if have, err := os.ReadFile(path); err == nil && string(have) == text {
+		return
+	}
+	part := path + ".part"
+	err := os.WriteFile(part, []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(part, path)
+	}
+	if err != nil {
+		log.WithError(err).Debug("the runtime's address could not be noted for the bypass")
+	}
 }
 
 // admissionPolicy is what the proxy asks about new pods.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/cri-evictd/cri-evictd/admin"
 	"github.com/cri-evictd/cri-evictd/config"
-	"github.com/cri-evictd/cri-evictd/systemd"
 )
 
 // live is the configuration in force, and who takes over a new one.
@@ -122,7 +121,7 @@ func (a *app) reloadOn(ctx context.Context, hangup <-chan os.Signal, l *live, lo
 			return
 		case <-hangup:
 		}
-		systemd.Reloading(log)
+		a.process.manager.Reloading()
 		if err := l.reload(a.loadConfig); err != nil {
 			for line := range strings.SplitSeq(err.Error(), "\n") {
 				log.Error(line)
@@ -132,7 +131,7 @@ func (a *app) reloadOn(ctx context.Context, hangup <-chan os.Signal, l *live, lo
 			warnOf(l.config(), log)
 			log.Info("the configuration was reloaded")
 		}
-		systemd.Ready(log)
+		a.process.manager.Ready()
 	}
 }
 

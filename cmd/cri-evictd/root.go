@@ -39,6 +39,10 @@ type app struct {
 	logLevel   string
 	logFormat  string
 	roots      cgroupfs.Roots
+	// process is that of serve, proxy and evict.
+	process *process
+	// trialSocket makes proxy one that is only tried; see trial.
+	trialSocket string
 	// between breaks a kill off; set by fault builds only.
 	between func()
 }
@@ -91,7 +95,7 @@ Exit codes: 0 ok, 1 a problem was found, 2 wrong usage or configuration.`,
 	f.StringVar(&a.roots.Cgroup, "path.cgroupfs", "/sys/fs/cgroup", "where the cgroup hierarchy is mounted")
 	root.AddCommand(
 		a.serveCommand(), a.proxyCommand(), a.evictCommand(),
-		a.checkCommand(), a.statusCommand(), a.explainCommand(), a.holdsCommand(), a.armCommand(), a.pauseCommand(), a.versionCommand(),
+		a.checkCommand(), a.statusCommand(), a.explainCommand(), a.holdsCommand(), a.armCommand(), a.pauseCommand(), a.upgradeCommand(), a.bypassCommand(), a.versionCommand(),
 	)
 	completionCommand(root)
 	return root

@@ -55,6 +55,8 @@ var allowed = map[string][]string{
 	"test/e2e":        {},
 	"test/kubelet":    {},
 	"test/tell":       {},
+	"test/handover":   {},
+	"test/units":      {},
 	"test/soak":       {"admin", "cri", "internal/lab"},
 	"test/benchproxy": {"cri", "holds", "proxy"},
 
