@@ -12,7 +12,7 @@ func TestStampsGoWithTheMonotonicClock(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		n := s.of(time.Now())
 		time.Sleep(2 * time.Second)
-		if age := time.Now().Sub(s.time(n)); age != 2*time.Second {
+		if age := time.Since(s.time(n)); age != 2*time.Second {
 			t.Errorf("%s old, want 2s", age)
 		}
 		// As when somebody has set the clock: the wall time of base is another one's.
