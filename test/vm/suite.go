@@ -79,6 +79,10 @@ func suite(all bool) []testMachine {
 			{name: "disk, inodes, PIDs", folder: "test/e2e", timeout: 40 * time.Minute, flags: []string{"-test.run=" + slowTests},
 				env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
 		}},
+		// The units' sandboxes see no /var/tmp of the machine's.
+		{name: "units", memory: 2048, steps: []testStep{
+			{name: "units", folder: "test/units", timeout: 45 * time.Minute, env: []string{"TMPDIR=/srv"}},
+		}},
 		{name: "small", memory: 1536, swap: 1024, steps: []testStep{
 			{name: "exhaustion with swap", folder: "test/e2e", timeout: 10 * time.Minute,
 				flags: []string{"-test.run=^TestVMExhaustionFast$"}, env: []string{"CRI_EVICTD_E2E_SWAP=yes"}},
@@ -278,6 +282,13 @@ func compile(ctx context.Context, machines []testMachine, dir string) error {
 	}
 	for _, tags := range []string{"", "evictdfault"} {
 		err := lab.RunGo(ctx, source, nil, "build", "-tags", tags, "-ldflags=-s -w", "-o", filepath.Join(dir, "cri-evictd"+tags), "./cmd/cri-evictd")
+		if err != nil {
+			return err
+		}
+	}
+	// Two versions of the program, for hand-overs from one to the other.
+	for _, v := range []string{"v1", "v2"} {
+		err := lab.RunGo(ctx, source, nil, "build", "-ldflags=-s -w -X main.release="+v, "-o", filepath.Join(dir, "cri-evictd"+v), "./cmd/cri-evictd")
 		if err != nil {
 			return err
 		}
