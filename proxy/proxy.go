@@ -223,6 +223,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	server := p.newServer()
 	front.serve(server, front.current.Load())
 	go func() { _ = server.Serve(p.self) }() // ends with the server
+	p.self.conn.Connect()
 	var keeping sync.WaitGroup
 	keepCtx, stopKeeping := context.WithCancel(ctx)
 	defer stopKeeping()

@@ -43,7 +43,8 @@ func (m *Manager) Reloading() {
 // Successor tells that another process, which serves already, is the service from
 // now on, and says nothing more of this one: its end is not the service's.
 func (m *Manager) Successor(pid int) {
-	m.notify(fmt.Sprintf("MAINPID=%d\n%s", pid, daemon.SdNotifyReady))
+	// Its watchdog has all of its time.
+	m.notify(fmt.Sprintf("MAINPID=%d\n%s\n%s", pid, daemon.SdNotifyReady, daemon.SdNotifyWatchdog))
 	m.Silence()
 }
 

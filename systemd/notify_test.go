@@ -41,7 +41,7 @@ func TestWhatTheManagerIsTold(t *testing.T) {
 		t.Fatalf("%q", *all)
 	}
 	(*all)[1] = "RELOADING"
-	if want := []string{"READY=1", "RELOADING", "STOPPING=1", "MAINPID=4711\nREADY=1", "READY=1"}; !slices.Equal(*all, want) {
+	if want := []string{"READY=1", "RELOADING", "STOPPING=1", "MAINPID=4711\nREADY=1\nWATCHDOG=1", "READY=1"}; !slices.Equal(*all, want) {
 		t.Errorf("told %q, want %q", *all, want)
 	}
 }

@@ -13,8 +13,13 @@ import (
 )
 
 // looksPerLimit is how often within the watchdog's time is looked whether all
-// parts work: one or two looks that find nothing new cost no restart.
-const looksPerLimit = 4
+// parts work: one or two looks that find nothing new cost no restart. A look may
+// take most of that time, because on a machine that is out of processors a part that
+// works takes long to say so.
+const (
+	looksPerLimit = 4
+	lookTenths    = 7 // of the limit
+)
 
 // Beat says whether a part still does its work: nil if so. It ends with ctx; one
 // that does not end counts as a part that stands still.
@@ -24,7 +29,8 @@ type Beat func(ctx context.Context) error
 // them does not it keeps silent, and the manager ends the process when its time is
 // over.
 type Watchdog struct {
-	every   time.Duration // between two looks; 0: the manager does not watch
+	limit   time.Duration // 0: the manager does not watch
+	every   time.Duration // between two looks
 	manager *Manager
 	log     logrus.FieldLogger
 
@@ -43,7 +49,7 @@ func NewWatchdog(m *Manager, log logrus.FieldLogger) *Watchdog {
 }
 
 func newWatchdog(m *Manager, limit time.Duration, log logrus.FieldLogger) *Watchdog {
-	return &Watchdog{every: limit / looksPerLimit, manager: m, log: log, beats: map[string]Beat{}}
+	return &Watchdog{limit: limit, every: limit / looksPerLimit, manager: m, log: log, beats: map[string]Beat{}}
 }
 
 // Watch adds a part until stop. What is not added is not watched: it may stand
@@ -84,7 +90,7 @@ func (w *Watchdog) look(ctx context.Context) {
 	w.mu.Lock()
 	beats := maps.Clone(w.beats)
 	w.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, w.every)
+	ctx, cancel := context.WithTimeout(ctx, w.limit*lookTenths/10)
 	defer cancel()
 	for _, name := range slices.Sorted(maps.Keys(beats)) {
 		if err := beats[name](ctx); err != nil {

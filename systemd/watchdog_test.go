@@ -96,6 +96,25 @@ func TestWatchdogStarvesWhenAPartStandsStill(t *testing.T) {
 	})
 }
 
+// A part that works and is slow to say so is no part that stands still.
+func TestSlowAnswersFeed(t *testing.T) {
+	watched(t, func(w *Watchdog, fed *atomic.Int64) {
+		w.Watch("proxy", func(ctx context.Context) error {
+			select {
+			case <-time.After(limit * 6 / 10):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		for range 10 {
+			if starves(fed) {
+				t.Fatal("starves")
+			}
+		}
+	})
+}
+
 func TestWatchdogStarvesByAPartThatFailsOrHangs(t *testing.T) {
 	for name, beat := range map[string]Beat{
 		"fails": func(context.Context) error { return errors.New("no") },

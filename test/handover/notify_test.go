@@ -40,7 +40,7 @@ func TestServiceManagerIsToldOfEverything(t *testing.T) {
 	}
 	r.install("v2")
 	o := r.mustUpgrade()
-	if state, _ := m.next(t); state != fmt.Sprintf("MAINPID=%d\nREADY=1", o.New.PID) {
+	if state, _ := m.next(t); state != fmt.Sprintf("MAINPID=%d\nREADY=1\nWATCHDOG=1", o.New.PID) {
 		t.Fatalf("hand-over: %q", state)
 	}
 	eventually(t, "the old one has ended", func() bool { return !alive(s.cmd.Process.Pid) })
