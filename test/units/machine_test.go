@@ -96,7 +96,11 @@ func (m *machine) install() {
 			to = library
 		}
 		b, err := os.ReadFile(filepath.Join("../../systemd", e.Name()))
-		must(m.t, err, os.WriteFile(filepath.Join(to, e.Name()), b, 0o755))
+		mode := os.FileMode(0o644)
+		if to == library {
+			mode = 0o755
+		}
+		must(m.t, err, os.WriteFile(filepath.Join(to, e.Name()), b, mode))
 	}
 	m.configure("")
 	m.run("systemctl", "daemon-reload")
@@ -236,7 +240,7 @@ func (m *machine) load() *load {
 		}
 		return err
 	})
-	every(100*time.Millisecond, func(ctx context.Context) error {
+	every(time.Second, func(ctx context.Context) error {
 		_, err := rt.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: m.pod.ContainerIDs[0], Timeout: 60,
 			Cmd: []string{"/workload", "write", "--dir", "/tmp", "--total", "64Ki", "--rate", "32Ki", "--hold=false"}})
 		return err
@@ -261,7 +265,7 @@ func (m *machine) load() *load {
 				l.connects = append(l.connects, err)
 				l.mu.Unlock()
 			}
-			sleep(ctx, 50*time.Millisecond)
+			sleep(ctx, 500*time.Millisecond)
 		}
 	})
 	m.t.Cleanup(l.stop)
