@@ -67,7 +67,7 @@ test-lab: ## run the tests on real containerd 1.6 and 2.4 (root)
 	GO="$(GO)" .ci/race -p=1 -timeout=30m $(LAB)
 
 .PHONY: test-vm
-test-vm: ## run the tests that need cgroup v2, systemd or a memory to exhaust, in a virtual machine (root, Debian, x86_64; ARGS='-only packed'; ARGS=-all: every end-to-end test with both cgroup drivers, hours)
+test-vm: ## run the tests that need cgroup v2, systemd or a memory to exhaust, in a virtual machine (root, Debian, x86_64; ARGS='-only packed'; ARGS=-all: every end-to-end test with both cgroup drivers and the systemd units, hours; ARGS='-all -only ^units': the units, 25 minutes)
 	$(GO) build -o bin/evictd-vm ./test/vm
 	bin/evictd-vm test $(ARGS)
 

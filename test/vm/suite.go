@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +68,7 @@ func suite(all bool) []testMachine {
 	if all {
 		cgroupfs, systemd = "-test.skip=^TestVM", "-test.skip=^TestVM"
 	}
-	return []testMachine{
+	machines := []testMachine{
 		{name: "node", memory: 3072, steps: []testStep{
 			{name: "cgroupfs", folder: "cgroupfs", timeout: 5 * time.Minute, skips: pureV2},
 			{name: "eviction", folder: "eviction", timeout: 3 * time.Minute, flags: []string{"-test.run=^TestReal"}},
@@ -78,10 +79,6 @@ func suite(all bool) []testMachine {
 				env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
 			{name: "disk, inodes, PIDs", folder: "test/e2e", timeout: 40 * time.Minute, flags: []string{"-test.run=" + slowTests},
 				env: []string{"CRI_EVICTD_E2E_CGROUP_DRIVER=systemd"}},
-		}},
-		// The units' sandboxes see no /var/tmp of the machine's.
-		{name: "units", memory: 2048, steps: []testStep{
-			{name: "units", folder: "test/units", timeout: 45 * time.Minute, env: []string{"TMPDIR=/srv"}},
 		}},
 		{name: "small", memory: 1536, swap: 1024, steps: []testStep{
 			{name: "exhaustion with swap", folder: "test/e2e", timeout: 10 * time.Minute,
@@ -95,7 +92,18 @@ func suite(all bool) []testMachine {
 				flags: []string{"-test.run=^TestVMPacked"}, env: []string{"CRI_EVICTD_E2E_QUIET=" + packedShort.String()}},
 		}},
 	}
+	if all {
+		// Twenty minutes of hand-overs, restarts and waiting for watchdogs. The units'
+		// sandboxes see no /var/tmp of the machine's.
+		machines = append(machines, testMachine{name: "units", memory: 2048, steps: []testStep{
+			{name: "units", folder: unitsFolder, timeout: 45 * time.Minute, env: []string{"TMPDIR=/srv"}},
+		}})
+	}
+	return machines
 }
+
+// unitsFolder has the tests that need two versions of the program.
+const unitsFolder = "test/units"
 
 // soakSuite are the machines of `vm soak`: three, so that an hour of watching takes
 // half of one.
@@ -286,11 +294,14 @@ func compile(ctx context.Context, machines []testMachine, dir string) error {
 			return err
 		}
 	}
-	// Two versions of the program, for hand-overs from one to the other.
-	for _, v := range []string{"v1", "v2"} {
-		err := lab.RunGo(ctx, source, nil, "build", "-ldflags=-s -w -X main.release="+v, "-o", filepath.Join(dir, "cri-evictd"+v), "./cmd/cri-evictd")
-		if err != nil {
-			return err
+	if slices.ContainsFunc(machines, func(m testMachine) bool {
+		return slices.ContainsFunc(m.steps, func(s testStep) bool { return s.folder == unitsFolder })
+	}) {
+		for _, v := range []string{"v1", "v2"} {
+			err := lab.RunGo(ctx, source, nil, "build", "-ldflags=-s -w -X main.release="+v, "-o", filepath.Join(dir, "cri-evictd"+v), "./cmd/cri-evictd")
+			if err != nil {
+				return err
+			}
 		}
 	}
 	for _, m := range machines {

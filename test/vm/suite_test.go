@@ -41,7 +41,7 @@ func TestSelectSteps(t *testing.T) {
 // Every step names a folder that has tests, and file names that do not collide.
 func TestSuite(t *testing.T) {
 	files := map[string]bool{}
-	for _, m := range append(suite(false), soakSuite(time.Minute)...) {
+	for _, m := range append(suite(true), soakSuite(time.Minute)...) {
 		for _, s := range m.steps {
 			tests, err := filepath.Glob(filepath.Join("../..", s.folder, "*_test.go"))
 			if err != nil || len(tests) == 0 {
