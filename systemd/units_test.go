@@ -49,7 +49,7 @@ func TestUnits(t *testing.T) {
 			"Service.RuntimeDirectoryPreserve": "yes",
 		},
 		BypassUnit: {
-			"Service.Sockets": "cri-evictd.socket", "Unit.Conflicts": ProxyUnit, "Unit.StartLimitIntervalSec": "0",
+			"Service.Type": "exec", "Service.Sockets": "cri-evictd.socket", "Unit.Conflicts": ProxyUnit, "Unit.StartLimitIntervalSec": "0",
 			"Service.Slice": "cri-evictd.slice",
 		},
 	} {

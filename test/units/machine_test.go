@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -153,6 +154,17 @@ func (m *machine) pid(unit string) int {
 	n, err := strconv.Atoi(m.property(unit, "MainPID"))
 	must(m.t, err)
 	return n
+}
+
+// signal sends a signal to a unit's process, which must be there: 0 is this test's
+// own group.
+func (m *machine) signal(unit string, s syscall.Signal) (pid int) {
+	m.t.Helper()
+	if pid = m.pid(unit); pid <= 1 {
+		m.t.Fatalf("%s has no process", unit)
+	}
+	must(m.t, syscall.Kill(pid, s))
+	return pid
 }
 
 func (m *machine) active(unit string) bool { return m.property(unit, "ActiveState") == "active" }

@@ -215,7 +215,7 @@ func newGenerationKilled(m *machine) {
 	t := m.t
 	l := m.load() // a stream keeps the old one
 	m.run(program, "upgrade")
-	must(t, syscall.Kill(m.pid(unitProx), syscall.SIGKILL))
+	m.signal(unitProx, syscall.SIGKILL)
 	took := m.eventually("a new start", 10*time.Second*m.slow, func() bool { return m.active(unitProx) && m.answered() })
 	t.Logf("answers again after %s", took)
 	if r := l.end(); len(r.connects) > 0 {
@@ -250,7 +250,8 @@ func (m *machine) withoutBypass() (undo func()) {
 	must(m.t, os.MkdirAll(dir, 0o755), os.WriteFile(dir+"/test.conf", []byte("[Service]\nEnvironment=CRI_EVICTD_BYPASS_AFTER=0\n"), 0o644))
 	m.run("systemctl", "daemon-reload")
 	return func() {
-		must(m.t, os.RemoveAll(dir))
+		// They were counted all the same.
+		must(m.t, os.RemoveAll(dir), os.RemoveAll("/run/cri-evictd/failures"))
 		m.run("systemctl", "daemon-reload")
 	}
 }
@@ -262,11 +263,9 @@ func kills(m *machine) {
 	l := m.load()
 	n := times(t, 10)
 	for range n {
-		before := m.pid(unitProx)
-		must(t, syscall.Kill(before, syscall.SIGKILL))
+		before := m.signal(unitProx, syscall.SIGKILL)
 		m.eventually("a new start", 10*time.Second*m.slow, func() bool { return m.pid(unitProx) != before && m.active(unitProx) })
-		before = m.pid(unitEv)
-		must(t, syscall.Kill(before, syscall.SIGKILL))
+		m.signal(unitEv, syscall.SIGKILL)
 	}
 	m.eventually("the evictor is back", 10*time.Second*m.slow, func() bool { _, err := m.try(program, "holds", "list"); return err == nil })
 	r := l.end()
@@ -283,8 +282,7 @@ func kills(m *machine) {
 
 func stopped(m *machine) {
 	for _, unit := range []string{unitProx, unitEv} {
-		before := m.pid(unit)
-		must(m.t, syscall.Kill(before, syscall.SIGSTOP))
+		before := m.signal(unit, syscall.SIGSTOP)
 		took := m.eventually("the watchdog ends it", 10*time.Second+m.bound(), func() bool { return m.pid(unit) != before && m.active(unit) })
 		m.t.Logf("%s: another process after %s", unit, took)
 	}
@@ -321,7 +319,7 @@ func bypassByHand(m *machine) {
 func crashLoop(m *machine) {
 	t := m.t
 	m.file([]byte("#!/bin/sh\nexit 3\n"))
-	must(t, syscall.Kill(m.pid(unitProx), syscall.SIGKILL))
+	m.signal(unitProx, syscall.SIGKILL)
 	took := m.eventually("the bypass takes over", 20*time.Second*m.slow, func() bool { return m.active(unitBy) && m.answered() })
 	t.Logf("the bypass carries calls after %s", took)
 	l := m.load()
