@@ -22,7 +22,11 @@ type SandboxConfig struct {
 
 // ContainerConfig is what a CreateContainer request says.
 type ContainerConfig struct {
-	SandboxID, Name, Image        string
+	SandboxID, Name, Image string
+	// UserImage is the image as the pod's spec has it; Image may be its ID. Mounted
+	// are the images that are mounted as volumes.
+	UserImage                     string
+	Mounted                       []string
 	PodUID, PodNamespace, PodName string
 	// Attempt counts the instances of this container in its pod.
 	Attempt uint32
@@ -109,8 +113,15 @@ func DecodeID(req []byte) (string, error) {
 	return id, wrap("request about an ID", err)
 }
 
-// DecodeImageRequest reads a PullImageRequest or a RemoveImageRequest: the
-// image and, when pulling, the pod it is pulled for.
+// DecodePullImageResponse returns what the runtime calls the image that was
+// pulled: an ID, or a reference.
+func DecodePullImageResponse(b []byte) (image string, err error) {
+	image, err = stringField(b, 1)
+	return image, wrap("PullImageResponse", err)
+}
+
+// DecodeImageRequest reads a PullImageRequest, a RemoveImageRequest or an
+// ImageStatusRequest: the image and, when pulling, the pod it is pulled for.
 func DecodeImageRequest(req []byte) (image string, sandbox SandboxConfig, err error) {
 	err = walk(req, func(f field) error {
 		switch {
@@ -185,11 +196,17 @@ func (c *ContainerConfig) decode(b []byte) error {
 				return nil
 			})
 		case f.isBytes(2):
-			s, err := stringField(f.bytes, 1)
-			if s != "" {
-				c.Image = s
-			}
-			return err
+			return walk(f.bytes, func(f field) error {
+				switch {
+				case f.isBytes(1) && len(f.bytes) > 0:
+					c.Image = string(f.bytes)
+				case f.isBytes(18) && len(f.bytes) > 0:
+					c.UserImage = string(f.bytes)
+				}
+				return nil
+			})
+		case f.isBytes(7):
+			return c.decodeMount(f.bytes)
 		case f.isBytes(9):
 			return addMapEntry(&c.Labels, f.bytes)
 		case f.isBytes(10):
@@ -205,6 +222,20 @@ func (c *ContainerConfig) decode(b []byte) error {
 		return nil
 	})
 	return wrap("container config", err)
+}
+
+// decodeMount adds the image of one mount, if it has one.
+func (c *ContainerConfig) decodeMount(b []byte) error {
+	return walk(b, func(f field) error {
+		if !f.isBytes(9) {
+			return nil
+		}
+		image, err := stringField(f.bytes, 1)
+		if image != "" {
+			c.Mounted = append(c.Mounted, image)
+		}
+		return err
+	})
 }
 
 // decodeResources merges encoded LinuxContainerResources into c.

@@ -66,11 +66,12 @@ func TestDecodeSandboxRequests(t *testing.T) {
 
 func TestDecodeCreateContainer(t *testing.T) {
 	want := ContainerConfig{
-		SandboxID: "s", Name: "c", Image: "img:1", PodUID: "u", PodNamespace: "ns", PodName: "n", Attempt: 7,
+		SandboxID: "s", Name: "c", Image: "img:1", UserImage: "img", Mounted: []string{"vol:1"}, PodUID: "u", PodNamespace: "ns", PodName: "n", Attempt: 7,
 		HasResources: true, OOMScoreAdj: -997, MemoryLimit: 1 << 40,
 		Labels: containerConfig().Labels, Annotations: map[string]string{"c": "2"},
 	}
 	req := &runtimeapi.CreateContainerRequest{PodSandboxId: "s", Config: containerConfig(), SandboxConfig: sandbox()}
+	req.Config.Mounts = append(req.Config.Mounts, &runtimeapi.Mount{ContainerPath: "/m", Image: &runtimeapi.ImageSpec{Image: "vol:1"}})
 	got, err := DecodeCreateContainer(encode(t, req))
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v %v", got, err)
