@@ -50,9 +50,13 @@ type Event struct {
 	ContainerID   string  `json:"containerID,omitempty"`
 	ContainerName string  `json:"containerName,omitempty"`
 	Image         string  `json:"image,omitempty"`
-	Attempt       uint32  `json:"attempt,omitempty"`
-	CgroupParent  string  `json:"cgroupParent,omitempty"`
-	OOMScoreAdj   *int64  `json:"oomScoreAdj,omitempty"`
+	// ImageID is what the runtime calls the image that was pulled (pullEnd).
+	ImageID string `json:"imageID,omitempty"`
+	// MountedImages are those that a container mounts as volumes.
+	MountedImages []string `json:"mountedImages,omitempty"`
+	Attempt       uint32   `json:"attempt,omitempty"`
+	CgroupParent  string   `json:"cgroupParent,omitempty"`
+	OOMScoreAdj   *int64   `json:"oomScoreAdj,omitempty"`
 	// MemoryLimit is in bytes, 0 is unlimited.
 	MemoryLimit *int64 `json:"memoryLimit,omitempty"`
 	// ConfigSource is where kubelet has the pod from: "api", "file", "http".

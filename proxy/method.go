@@ -23,6 +23,7 @@ const (
 	containerStatus
 	podSandboxStatus
 	pullImage
+	imageStatus
 	removeImage
 )
 
@@ -68,6 +69,8 @@ func classify(full string) kind {
 		switch method {
 		case "PullImage":
 			return pullImage
+		case "ImageStatus":
+			return imageStatus
 		case "RemoveImage":
 			return removeImage
 		}

@@ -84,6 +84,7 @@ type Proxy struct {
 	// either way.
 	bidirectional *grpc.StreamDesc
 	events        *broker
+	images        *images
 	decorate      atomic.Bool
 	admission     *admission
 	pumps         sync.WaitGroup
@@ -126,7 +127,7 @@ func New(opts Options) (*Proxy, error) {
 	if opts.DrainTimeout == 0 {
 		opts.DrainTimeout = DefaultDrainTimeout
 	}
-	p := &Proxy{opts: opts, calls: newCalls(), stats: newStatistics(), methods: knownMethods(), pool: newPool(), events: newBroker(), serving: make(chan struct{}), handOver: make(chan time.Duration, 1)}
+	p := &Proxy{opts: opts, calls: newCalls(), stats: newStatistics(), methods: knownMethods(), pool: newPool(), events: newBroker(), images: newImages(), serving: make(chan struct{}), handOver: make(chan time.Duration, 1)}
 	p.decorate.Store(opts.DecorateStatus)
 	p.admission = newAdmission(opts.Admission)
 	p.bidirectional = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
@@ -253,6 +254,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	// A successor may bind the path from here on.
 	front.remove()
 	front.close()
+	p.images.releaseAll()
 	p.drain(ctx, server, limit)
 	p.pumps.Wait()
 	return err

@@ -20,6 +20,8 @@ import (
 //	GET  /v1/events   Event as one JSON object a line, without end
 //	GET  /v1/status   Status
 //	POST /v1/upgrade  Options.Upgrade
+//	POST /v1/images/reserve   ImageReservation; 409 when the image is wanted
+//	POST /v1/images/release?token=
 type eventsService struct {
 	owner  unixsock.Owner
 	sock   atomic.Pointer[unixsock.Socket]
@@ -60,6 +62,8 @@ func (p *Proxy) serveEvents(own unixsock.Owner) (*eventsService, error) {
 	if p.opts.Upgrade != nil {
 		mux.Handle("POST /v1/upgrade", p.opts.Upgrade)
 	}
+	mux.HandleFunc("POST /v1/images/reserve", p.reserveImage)
+	mux.HandleFunc("POST /v1/images/release", p.releaseImage)
 	s := &eventsService{
 		owner:  own,
 		cancel: cancel,

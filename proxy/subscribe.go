@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 )
 
 // ErrStreamEnded is what Subscribe returns when the proxy ended the stream.
@@ -54,6 +55,11 @@ func FetchStatus(ctx context.Context, path string) (Status, error) {
 
 // get opens one connection for one request.
 func get(ctx context.Context, path, url string) (io.ReadCloser, error) {
+	return askService(ctx, path, http.MethodGet, url, nil)
+}
+
+// askService makes one request on a connection of its own.
+func askService(ctx context.Context, path, method, url string, body io.Reader) (io.ReadCloser, error) {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -61,7 +67,7 @@ func get(ctx context.Context, path, url string) (io.ReadCloser, error) {
 			return d.DialContext(ctx, "unix", path)
 		},
 	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://proxy"+url, nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://proxy"+url, body)
 	if err != nil {
 		return nil, fmt.Errorf("request to %s: %w", path, err)
 	}
@@ -69,9 +75,14 @@ func get(ctx context.Context, path, url string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("request to %s: %w", path, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		_ = resp.Body.Close()
-		return nil, fmt.Errorf("request to %s: %s", path, resp.Status)
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
 	}
-	return resp.Body, nil
+	const most = 4096
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, most)) // the status alone says enough
+	_ = resp.Body.Close()
+	if resp.StatusCode == http.StatusConflict {
+		return nil, fmt.Errorf("%w: %s", ErrImageWanted, strings.TrimPrefix(strings.TrimSpace(string(text)), ErrImageWanted.Error()+": "))
+	}
+	return nil, fmt.Errorf("request to %s: %s", path, resp.Status)
 }

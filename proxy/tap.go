@@ -21,7 +21,9 @@ type tap struct {
 
 	event     Event // what is known of the call so far
 	uid       string
-	sandboxID string // of the request
+	sandboxID string    // of the request
+	images    imageCall // what the call needs; begun once it is noted as under way
+	begun     bool
 	responded bool
 	lost      bool // a message could not be read: the evictor must list anew
 }
@@ -61,6 +63,9 @@ func (t *tap) guard(f func() error) {
 func (t *tap) request(ctx context.Context, f *frame) (refused error) {
 	t.guard(func() error {
 		begin, err := t.decodeRequest(f.bytes())
+		if t.kind == restorePod || err != nil && (t.kind == createContainer || t.kind == pullImage) {
+			t.p.images.missed()
+		}
 		if err != nil {
 			return err
 		}
@@ -76,6 +81,10 @@ func (t *tap) request(ctx context.Context, f *frame) (refused error) {
 		}
 		if refused = t.admit(ctx); refused != nil {
 			return nil
+		}
+		if len(t.images.names) > 0 {
+			t.p.images.begin(ctx, &t.images)
+			t.begun = true
 		}
 		if begin != "" {
 			t.publish(begin)
@@ -112,8 +121,10 @@ func (t *tap) decodeRequest(b []byte) (begin string, err error) {
 		t.uid, t.sandboxID = c.PodUID, c.SandboxID
 		t.event = Event{
 			SandboxID: c.SandboxID, ContainerName: c.Name, Image: c.Image, Attempt: c.Attempt,
-			Labels: c.Labels, Annotations: keptAnnotations(c.Annotations),
+			Labels: c.Labels, Annotations: keptAnnotations(c.Annotations), MountedImages: c.Mounted,
 		}
+		t.images.add(c.Image, c.UserImage)
+		t.images.add(c.Mounted...)
 		if c.PodUID != "" {
 			t.event.Pod = &PodRef{Namespace: c.PodNamespace, Name: c.PodName, UID: c.PodUID}
 		}
@@ -121,6 +132,10 @@ func (t *tap) decodeRequest(b []byte) (begin string, err error) {
 			t.event.OOMScoreAdj, t.event.MemoryLimit = &c.OOMScoreAdj, &c.MemoryLimit
 		}
 		return EventCreateBegin, nil
+	case imageStatus:
+		image, _, err := cri.DecodeImageRequest(b)
+		t.p.images.asked(image)
+		return "", err
 	case pullImage, removeImage:
 		image, sandbox, err := cri.DecodeImageRequest(b)
 		if err != nil {
@@ -128,6 +143,8 @@ func (t *tap) decodeRequest(b []byte) (begin string, err error) {
 		}
 		t.event = Event{Image: image, Pod: podRef(sandbox)}
 		if t.kind == pullImage {
+			t.images.pull = true
+			t.images.add(image)
 			return EventPullBegin, nil
 		}
 		return "", nil
@@ -182,6 +199,11 @@ func (t *tap) response(f *frame) {
 			t.event.ContainerID, err = cri.DecodeCreateContainerResponse(f.bytes())
 			return err
 		})
+	case pullImage:
+		t.guard(func() (err error) {
+			t.event.ImageID, err = cri.DecodePullImageResponse(f.bytes())
+			return err
+		})
 	case containerStatus:
 		t.rewrite(f, cri.EditContainerStatus)
 	case podSandboxStatus:
@@ -204,6 +226,9 @@ func (t *tap) rewrite(f *frame, edit func([]byte, cri.Rewrite) ([]byte, int, err
 // end tells the outcome, before the caller learns it.
 func (t *tap) end(err error) {
 	code := status.Code(err)
+	if t.begun {
+		t.p.images.end(&t.images, t.event.ImageID)
+	}
 	t.guard(func() error {
 		if code == codes.OK {
 			_, t.event.Held = t.held()
@@ -223,7 +248,7 @@ func (t *tap) end(err error) {
 		}
 		return nil
 	})
-	changes := t.kind != containerStatus && t.kind != podSandboxStatus
+	changes := t.kind != containerStatus && t.kind != podSandboxStatus && t.kind != imageStatus
 	if changes && (t.lost || (t.kind == restorePod && code == codes.OK)) {
 		// Something changed that the events do not fully tell.
 		t.p.events.publish(Event{Type: EventDirty})
