@@ -32,10 +32,13 @@ var allowed = map[string][]string{
 
 	"proxy":    {"cri", "holds", "internal/unixsock"},
 	"eviction": {"cgroupfs", "holds", "inventory"},
-	"config":   {"cri", "eviction"},
-	"admin":    {"cri", "eviction", "holds", "inventory"},
+	"config":   {"cri", "eviction", "eviction/gc"},
+	"admin":    {"cri", "eviction", "eviction/gc", "holds", "inventory"},
 
 	"eviction/diskusage": {"cgroupfs", "inventory"},
+	"eviction/gc":        {"cgroupfs", "cri", "eviction", "inventory"},
+
+	"eviction/gc/criruntime": {"cri", "eviction/gc", "inventory"},
 
 	"internal/unixsock":   {"cri"},
 	"internal/fakecri":    {"cri"},
@@ -51,7 +54,7 @@ var allowed = map[string][]string{
 	"internal/lab/demo":     {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 	"internal/lab/reaction": {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 
-	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "eviction/diskusage", "holds", "internal/unixsock", "inventory", "kube", "kube/allocated", "kube/apiwatch", "kube/podsapi", "kube/tell", "proxy", "systemd"},
+	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "eviction/diskusage", "eviction/gc", "eviction/gc/criruntime", "holds", "internal/unixsock", "inventory", "kube", "kube/allocated", "kube/apiwatch", "kube/podsapi", "kube/tell", "proxy", "systemd"},
 	"test/e2e":        {},
 	"test/kubelet":    {},
 	"test/tell":       {},
@@ -81,6 +84,7 @@ var forbidden = map[string][]string{
 	"config":    {"os/exec"},
 
 	"eviction/diskusage": {"google.golang.org/grpc", "os/exec"},
+	"eviction/gc":        {"google.golang.org/grpc", "k8s.io/cri-api", "os/exec"},
 }
 
 type goPackage struct {
