@@ -7,6 +7,7 @@ import (
 
 	"github.com/cri-evictd/cri-evictd/cri"
 	"github.com/cri-evictd/cri-evictd/eviction"
+	"github.com/cri-evictd/cri-evictd/eviction/gc"
 )
 
 // APIVersion and Kind head the configuration file.
@@ -101,7 +102,8 @@ type Config struct {
 	DecorateStatus      bool
 	// HandOverTimeout is how long calls may go on in a process that was replaced.
 	HandOverTimeout time.Duration
-	WithoutEffect   []string // keys that are valid and that this version does not act on yet
+	// ImageGC is how images are collected.
+	ImageGC gc.Settings
 	// Warnings are about values that are valid and probably not meant.
 	Warnings []FieldError
 }

@@ -22,7 +22,7 @@ func dump(c Config) string {
 		fmt.Fprintf(&b, "%s soft %s grace %s %v\n", s, thresholdText(c.EvictionSoft, s), grace, has)
 	}
 	fmt.Fprintf(&b, "%s %s %d %q %v\n", c.MaxPodGrace, c.HardMemoryGrace, c.KillBudget, c.MetricsBindAddress, c.Warnings)
-	fmt.Fprintf(&b, "%s %v %q %q %v %q %s %v %v\n", c.PressureTransition, c.ProtectStatic, c.StaticNames, c.ProtectedNamespaces, c.ProtectedPodLabels, c.TrustedNamespaces, c.HoldMaximum, c.DecorateStatus, c.WithoutEffect)
+	fmt.Fprintf(&b, "%s %v %q %q %v %q %s %v %+v\n", c.PressureTransition, c.ProtectStatic, c.StaticNames, c.ProtectedNamespaces, c.ProtectedPodLabels, c.TrustedNamespaces, c.HoldMaximum, c.DecorateStatus, c.ImageGC)
 	return b.String()
 }
 
@@ -102,7 +102,7 @@ func TestDocumentsThatAreFine(t *testing.T) {
 		"windows line ends":      strings.ReplaceAll(head+"mode: observe\n", "\n", "\r\n"),
 		"JSON":                   `{"apiVersion":"` + APIVersion + `","kind":"` + Kind + `","mode":"observe"}`,
 		"byte order mark":        "\ufeff" + head,
-		"dashes inside a scalar": head + "imageAllowList:\n- |\n  a\n  ---\n  b\n",
+		"dashes inside a scalar": head + "kubeletConfig: |\n  /a\n  ---\n  b\n",
 	} {
 		if _, errs := fails(t, text); errs != nil {
 			t.Errorf("%s: %v", name, errs)

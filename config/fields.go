@@ -19,9 +19,6 @@ type Field struct {
 	Unit    string
 	Bounds  string
 	Doc     string
-	// Without says why the key has no effect in this version; empty when it
-	// has.
-	Without string
 
 	set func(r *reader, c *Config)
 	// fixed returns the value of a key that needs a restart to change; nil for
@@ -32,11 +29,9 @@ type Field struct {
 // NeedsRestart says whether a change of the key needs a restart.
 func (f Field) NeedsRestart() bool { return f.fixed != nil }
 
-const later = "accepted and checked, not acted on by this version"
-
 // Fields lists every key of the file, in the order of the documentation.
 func Fields() []Field {
-	return []Field{
+	return append([]Field{
 		{Key: "mode", Default: "enforce", Bounds: "enforce, observe", Doc: "observe decides and explains, and holds and kills nothing",
 			set: func(r *reader, c *Config) {
 				if m := r.oneOf(string(Enforce), string(Observe)); m != "" {
@@ -145,20 +140,10 @@ func Fields() []Field {
 			set:   func(r *reader, c *Config) { r.hostPort(&c.MetricsBindAddress) },
 			fixed: func(c *Config) string { return c.MetricsBindAddress }},
 
-		{Key: "imageGCHighThresholdPercent", Default: "85", Unit: "percent", Bounds: "0 to 100", Doc: "image GC begins", Without: later,
-			set: func(r *reader, _ *Config) { var n int64; r.integer(&n, 0, 100) }},
-		{Key: "imageGCLowThresholdPercent", Default: "80", Unit: "percent", Bounds: "0 to 100", Doc: "image GC ends", Without: later,
-			set: func(r *reader, _ *Config) { var n int64; r.integer(&n, 0, 100) }},
-		{Key: "imageMinimumGCAge", Default: "2m", Unit: "duration", Doc: "younger images stay", Without: later,
-			set: func(r *reader, _ *Config) { var d time.Duration; r.duration(&d, 0, longest) }},
-		{Key: "imageMaximumGCAge", Default: "0s", Unit: "duration", Doc: "older unused images go", Without: later,
-			set: func(r *reader, _ *Config) { var d time.Duration; r.duration(&d, 0, longest) }},
-		{Key: "imageAllowList", Default: "none", Unit: "references, prefixes, digests", Doc: "images GC never removes", Without: later,
-			set: func(r *reader, _ *Config) { r.words() }},
 		{Key: "podLogsDir", Default: "/var/log/pods", Unit: "path", Bounds: "absolute", Doc: "the pods' logs; on a file system of their own they count as nodefs",
 			set:   func(r *reader, c *Config) { r.path(&c.PodLogsDir) },
 			fixed: func(c *Config) string { return c.PodLogsDir }},
-	}
+	}, imageGCFields()...)
 }
 
 // defaultTransition is kubelet's evictionPressureTransitionPeriod.

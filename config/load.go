@@ -64,6 +64,7 @@ func Default() Config {
 		HoldMaximum:            time.Hour,
 		HandOverTimeout:        2 * time.Minute,
 		DecorateStatus:         true,
+		ImageGC:                defaultImageGC(),
 	}
 }
 
@@ -104,9 +105,6 @@ func parse(b []byte, real func(string) string) (Config, error) {
 			continue // as if it were not written
 		}
 		f.set(&reader{field: key, raw: raw[key], errs: &errs}, &c)
-		if f.Without != "" {
-			c.WithoutEffect = append(c.WithoutEffect, key)
-		}
 	}
 	c = c.complete()
 	if c.ProxySocket.Path == "" {
@@ -114,6 +112,7 @@ func parse(b []byte, real func(string) string) (Config, error) {
 	}
 	errs = append(errs, c.conflicts(real)...)
 	errs = append(errs, c.softRules(raw)...)
+	errs = append(errs, c.imageGCRules()...)
 	c.synthesised(raw)
 	if len(errs) > 0 {
 		c.untangle(real)

@@ -71,11 +71,11 @@ var keyCases = []struct {
 	{"handOverTimeout", []string{"1s", "1h", "90s"}, durationErrors("2h")},
 	{"evictionMaxPodGracePeriod", []string{"0", "30", "2147483647"}, map[string]string{"-1": "from 0", "2147483648": "to 2147483647", "1.5": "whole number", `"30"`: "whole number"}},
 	{"hardMemoryGrace", []string{"0s", "2s", "30s"}, durationErrors("31s")},
-	{"imageGCHighThresholdPercent", []string{"0", "100"}, map[string]string{"101": "to 100", "-1": "from 0", "50%": "whole number"}},
-	{"imageGCLowThresholdPercent", []string{"0", "100"}, map[string]string{"101": "to 100", "true": "whole number"}},
+	{"imageGCHighThresholdPercent", []string{"81", "100"}, map[string]string{"101": "to 100", "-1": "from 0", "50%": "whole number"}},
+	{"imageGCLowThresholdPercent", []string{"0", "84"}, map[string]string{"101": "to 100", "true": "whole number"}},
 	{"imageMinimumGCAge", []string{"2m"}, map[string]string{"-2m": "a duration", "2": "a string"}},
 	{"imageMaximumGCAge", []string{"0s", "720h"}, map[string]string{"x": "a duration"}},
-	{"imageAllowList", []string{"[]", "[docker.io/a, 'b*']"}, map[string]string{"a": "list of strings", "[1]": "list of strings"}},
+	{"imageAllowList", []string{"[]", "[docker.io/a, 'b*', sha256:" + strings.Repeat("0f", 32) + "]"}, map[string]string{"a": "list of strings", "[1]": "list of strings", "[ok, 'a*b']": "a prefix", "['sha256:12']": "a digest", "['']": "a reference", "[Not A Name]": "a prefix"}},
 	{"metricsBindAddress", []string{"127.0.0.1:10271", `"[::1]:10271"`, ":10271", `""`, `"0"`, "0"}, map[string]string{"10271": "host:port", "localhost": "host:port", "a:0": "host:port", "a:99999": "host:port", "[1]": "host:port", "true": "host:port"}},
 	{"kubeconfig", []string{"/etc/kubernetes/kubelet.conf"}, map[string]string{"kubelet.conf": "absolute", "1": "a string"}},
 	{"nodeName", []string{"n1", "ip-10-0-0-1.ec2.internal"}, map[string]string{"1": "a string", "N1": "lower-case", "a_b": "DNS name", `""`: "DNS name", "'a,spec.nodeName!=a'": "DNS name"}},
@@ -161,7 +161,6 @@ func TestBadValueKeepsTheDefault(t *testing.T) {
 	for _, k := range keyCases {
 		for v := range k.bad {
 			c, _ := fails(t, head+k.key+": "+v+"\n")
-			c.WithoutEffect = nil
 			if got := dump(c); got != dump(want) {
 				t.Errorf("%s: %s changed the configuration:\n%s\nwant\n%s", k.key, v, got, dump(want))
 			}
@@ -239,7 +238,7 @@ imageGCHighThresholdPercent: 90
 		c.ReportMode != ReportDelete {
 		t.Errorf("%s", dump(c))
 	}
-	if len(c.WithoutEffect) != 1 || c.WithoutEffect[0] != "imageGCHighThresholdPercent" {
-		t.Errorf("without effect: %v", c.WithoutEffect)
+	if g := c.ImageGC; g.High != 90 || g.Low != 80 || g.MinAge != 2*time.Minute || g.MaxAge != 0 || !g.Configured {
+		t.Errorf("image GC: %+v", g)
 	}
 }

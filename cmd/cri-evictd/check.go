@@ -112,14 +112,12 @@ func (a *app) check(ctx context.Context, kubelet kubeletFiles) *findings {
 	} else {
 		f.add(levelOK, "configuration", "valid, mode %s", cfg.Mode)
 	}
-	for _, key := range cfg.WithoutEffect {
-		f.add(levelWarning, "configuration", "%s is valid but this version does not act on it yet", key)
-	}
 	for _, w := range cfg.Warnings {
 		f.add(levelWarning, "configuration", "%v", w)
 	}
 	a.checkMachine(ctx, f, cfg, kubelet)
 	checkRuntime(ctx, f, cfg)
+	checkImages(ctx, f, cfg)
 	checkFacts(ctx, f, cfg)
 	a.checkKubernetes(ctx, f, cfg)
 	checkSockets(f, cfg)

@@ -114,7 +114,6 @@ func TestCheckWarnings(t *testing.T) {
 		code               int
 		level, what, wants string
 	}{
-		{"imageGCHighThresholdPercent: 90\n", exitOK, levelWarning, "configuration", "imageGCHighThresholdPercent is valid but this version does not act on it yet"},
 		{"evictionHard: {memory.available: \"0%\"}\n", exitOK, levelWarning, "memory.available", "turned off: it evicts nothing"},
 		{"evictionHard: {memory.available: 15500Mi}\n", exitOK, levelWarning, "memory.available", "the threshold is met now (14668Mi available)"},
 		{"evictionHard: {memory.available: 17Gi}\n", exitProblem, levelError, "memory.available", "the threshold 17Gi is not below the capacity"},

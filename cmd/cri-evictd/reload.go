@@ -137,9 +137,6 @@ func (a *app) reloadOn(ctx context.Context, hangup <-chan os.Signal, l *live, lo
 
 // warnOf says what of a configuration is valid and probably not meant.
 func warnOf(cfg config.Config, log logrus.FieldLogger) {
-	for _, key := range cfg.WithoutEffect {
-		log.WithField("key", key).Warn("this key is valid but this version does not act on it yet")
-	}
 	for _, w := range cfg.Warnings {
 		log.Warn(w.Error())
 	}

@@ -22,24 +22,15 @@ func main() {
 
 // write writes the page.
 func write(out io.Writer) error {
-	var acted, later []config.Field
-	for _, f := range config.Fields() {
-		if f.Without == "" {
-			acted = append(acted, f)
-		} else {
-			later = append(later, f)
-		}
-	}
 	var b strings.Builder
 	fmt.Fprintf(&b, intro, config.DefaultPath, config.APIVersion, config.Kind)
-	table(&b, acted)
+	table(&b, config.Fields())
 	b.WriteString(thresholds)
 	for _, s := range eviction.Signals() {
 		fmt.Fprintf(&b, "* `%s`\n", s)
 	}
+	b.WriteString(garbage)
 	b.WriteString(reload)
-	b.WriteString(withoutEffect)
-	table(&b, later)
 	_, err := io.WriteString(out, b.String())
 	return err
 }
@@ -100,6 +91,24 @@ The signals are kubelet's. This version acts on the first two; entries for the o
 
 `
 
+const garbage = `
+## Dead containers and unused images
+
+Before a pod has to go for disk or inodes, what nobody needs is removed: dead containers (older ones than the last of their name,
+those of pods that are gone or have finished, empty sandboxes), then unused images, the one that was not used for the longest time
+first, one by one until enough is free. In the background unused images go from ` + "`imageGCHighThresholdPercent`" + ` down to
+` + "`imageGCLowThresholdPercent`" + `, and those not used for ` + "`imageMaximumGCAge`" + `. ` + "`cri-evictd gc --dry-run`" + ` shows what would
+go and why the rest stays.
+
+An image is never removed that a container has, also a dead one, or mounts; that sandboxes are made of; that is pinned, in
+` + "`imageAllowList`" + `, being pulled, or younger than ` + "`imageMinimumGCAge`" + `. While the proxy is not reached ten minutes take the
+place of a smaller age. Without any sign of a kubelet (` + "`kubeletConfig`" + `, the Pods API, pods that kubelet made) no image is removed
+unless one of these keys is written: nobody might pull it again.
+
+An entry of ` + "`imageAllowList`" + ` is a reference (` + "`registry.example/app:1`" + `), a prefix that ends with ` + "`*`" + `, or a digest
+(` + "`sha256:…`" + `).
+`
+
 const reload = `
 ## Reload
 
@@ -107,11 +116,4 @@ On SIGHUP the file is read anew and applied as a whole: if anything in it is wro
 one error for each in the log and in ` + "`cri-evictd status`" + `, and what was in force before goes on. kubelet's configuration
 (` + "`kubeletConfig`" + `) is read anew too. A hard threshold that is new and already met is not acted on until it was clear once, or
 ` + "`cri-evictd arm`" + `. ` + "`serve`, `evict` and `proxy`" + ` each take their own SIGHUP.
-`
-
-const withoutEffect = `
-## Without effect in this version
-
-These keys are checked as the others are, and a warning tells that this version does not act on them yet.
-
 `
