@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cri-evictd/cri-evictd/cri"
+	"github.com/cri-evictd/cri-evictd/eviction/gc"
 )
 
 // ErrNotRunning is returned when nobody answers on the admin socket.
@@ -85,6 +86,13 @@ func (c *Client) Release(ctx context.Context, pod string, all bool) (Holds, erro
 	var h Holds
 	err := c.call(ctx, http.MethodPost, "/v1/holds/release", q, &h)
 	return h, err
+}
+
+// GC asks what garbage collection would remove now.
+func (c *Client) GC(ctx context.Context) (gc.Plan, error) {
+	var p gc.Plan
+	err := c.call(ctx, http.MethodGet, "/v1/gc", nil, &p)
+	return p, err
 }
 
 // Arm makes the daemon act on a threshold that was met when it was loaded.

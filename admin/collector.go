@@ -15,6 +15,7 @@ import (
 
 	"github.com/cri-evictd/cri-evictd/cri"
 	"github.com/cri-evictd/cri-evictd/eviction"
+	"github.com/cri-evictd/cri-evictd/eviction/gc"
 )
 
 // collector makes metrics of snapshots, at each scrape. What is measured knows
@@ -80,6 +81,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	out.telling(state.Telling)
 	out.sources(state.Sources)
+	if c.opt.GC != nil {
+		counts := c.opt.GC()
+		out.garbage(&counts)
+	}
 	c.collectProxy(&out)
 }
 
@@ -237,6 +242,19 @@ func (o *sink) sources(list []eviction.SourceNow) {
 			o.put("source_age_seconds", x.Age.Seconds(), x.Name)
 		}
 	}
+}
+
+func (o *sink) garbage(n *gc.Counts) {
+	for _, r := range n.Removed {
+		name := "gc_removed_total"
+		if r.Failed {
+			name = "gc_failures_total"
+		}
+		o.put(name, float64(r.Count), r.Kind, r.Why)
+	}
+	o.put("gc_gave_up_total", float64(n.GaveUp))
+	o.put("gc_images", float64(n.Unused), "unused")
+	o.put("gc_images", float64(n.Needed), "needed")
 }
 
 // collectProxy asks the proxy. While it does not answer, what it said last

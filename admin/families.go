@@ -68,6 +68,11 @@ func Families() []Family {
 		{"told_total", counter, []string{"way", "outcome"}, "Evictions whose telling is over, by the way and how it ended: told, withoutReason (kubelet took the reason back because every container ended with 0), ended, deleting, gone, static, withdrawn (the pod may run again), refused, expired, dropped."},
 		{"telling_requests_total", counter, []string{"kind"}, "Requests the API server took: about a pod, or for an event."},
 
+		{"gc_removed_total", counter, []string{"kind", "reason"}, "Dead containers, sandboxes and unused images that were removed, by why: pressure (a threshold is met), watermark (imageGCHighThresholdPercent), age (imageMaximumGCAge), count (too many dead containers)."},
+		{"gc_failures_total", counter, []string{"kind", "reason"}, "Removals that failed."},
+		{"gc_gave_up_total", counter, nil, "How often removing images was ended for a while because it freed nothing."},
+		{"gc_images", gauge, []string{"state"}, "Images at the last look, every five minutes: unused ones that may be removed, and needed ones."},
+
 		{"sampler_samples_total", counter, nil, "Samples of memory that were taken."},
 		{"sampler_failures_total", counter, nil, "Samples that could not be taken."},
 		{"sampler_period_seconds", gauge, nil, "How long the sampler waits for the next sample at most."},

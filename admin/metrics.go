@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/net/netutil"
+
+	"github.com/cri-evictd/cri-evictd/eviction/gc"
 )
 
 // MetricsOptions wire a MetricsServer.
@@ -24,6 +26,8 @@ type MetricsOptions struct {
 	Engine  Engine
 	// Proxy reports on the proxy; it must answer within the context.
 	Proxy func(ctx context.Context) ProxyStatus
+	// GC counts what garbage collection did; nil: there is none.
+	GC    func() gc.Counts
 	Clock func() time.Time
 	Log   logrus.FieldLogger
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/cri-evictd/cri-evictd/eviction"
+	"github.com/cri-evictd/cri-evictd/eviction/gc"
 )
 
 // signalsNow are signals with one of everything.
@@ -36,6 +37,17 @@ func sourcesNow() []eviction.SourceNow {
 		{Name: eviction.SourceMemory, OK: true, At: moment, Age: 3 * time.Millisecond},
 		{Name: eviction.SourceInventory, OK: false, At: moment.Add(-time.Minute), Age: time.Minute},
 		{Name: eviction.SourceKubelet},
+	}
+}
+
+// garbageNow is what garbage collection did, with one of everything.
+func garbageNow() gc.Counts {
+	return gc.Counts{
+		Removed: []gc.Count{
+			{Kind: gc.KindContainer, Why: gc.ForPressure, Count: 12}, {Kind: gc.KindImage, Why: gc.ForWatermark, Count: 3},
+			{Kind: gc.KindImage, Why: gc.ForPressure, Failed: true, Count: 1},
+		},
+		GaveUp: 2, Unused: 5, Needed: 7,
 	}
 }
 

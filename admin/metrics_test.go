@@ -20,7 +20,7 @@ import (
 )
 
 func metricsOf(e Engine, proxy func(context.Context) ProxyStatus) MetricsOptions {
-	return MetricsOptions{Version: "v1", Engine: e, Proxy: proxy, Clock: func() time.Time { return moment }, Log: quiet()}
+	return MetricsOptions{Version: "v1", Engine: e, Proxy: proxy, GC: garbageNow, Clock: func() time.Time { return moment }, Log: quiet()}
 }
 
 // exposed is what the collector says, as text. The registry is a pedantic one:

@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/cri-evictd/cri-evictd/eviction"
+	"github.com/cri-evictd/cri-evictd/eviction/gc"
 	"github.com/cri-evictd/cri-evictd/holds"
 	"github.com/cri-evictd/cri-evictd/inventory"
 )
@@ -41,6 +42,8 @@ type Options struct {
 	// PodFacts tells what is known of a pod that may be new to the node; nil:
 	// nothing.
 	PodFacts func(ctx context.Context, uid string) PodFacts
+	// GC says what garbage collection would remove; nil: nothing is known.
+	GC func(ctx context.Context) (gc.Plan, error)
 	// Metrics says where metrics are served; nil: nowhere.
 	Metrics func() MetricsStatus
 	// Upgrade handles requests to hand over to a new process; nil: there are none.
@@ -77,6 +80,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /v1/explain", s.explain)
 	mux.HandleFunc("GET /v1/holds", s.holds)
 	mux.HandleFunc("GET /v1/podfacts", s.podFacts)
+	mux.HandleFunc("GET /v1/gc", s.gc)
 	mux.HandleFunc("POST /v1/holds/release", s.release)
 	mux.HandleFunc("POST /v1/arm", func(w http.ResponseWriter, _ *http.Request) {
 		s.answer(w, ArmResult{Changed: s.opt.Engine.Arm()})
@@ -129,6 +133,20 @@ func (s *Server) podFacts(w http.ResponseWriter, r *http.Request) {
 		facts = s.opt.PodFacts(r.Context(), uid)
 	}
 	s.answer(w, facts)
+}
+
+// gc says what garbage collection would remove.
+func (s *Server) gc(w http.ResponseWriter, r *http.Request) {
+	if s.opt.GC == nil {
+		http.Error(w, "there is no garbage collection here", http.StatusServiceUnavailable)
+		return
+	}
+	plan, err := s.opt.GC(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	s.answer(w, plan)
 }
 
 // problems says in words what is wrong.

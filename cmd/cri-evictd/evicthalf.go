@@ -97,6 +97,9 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 	}, m.fs, store, client, log)
 	parts.Slow = m.slowParts(cfg, client)
 	parts.Slow.Usage = usage
+	garbage := &gcParts{lv: lv, m: m, client: client, store: store, facts: facts, writer: writer, usage: usage.PodUsage}
+	collector, uses := newGC(garbage, log)
+	parts.Slow.Reclaim = collector
 	if m.vmstat != nil {
 		parts.Scan = m.vmstat
 	}
@@ -120,6 +123,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 	if err != nil {
 		return err
 	}
+	garbage.acts = engine.Acting
 	var podsLimit atomic.Uint64
 	detach, err := lv.attach(func(cfg config.Config) error {
 		r := resolve(cfg, m)
@@ -141,10 +145,10 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		return st
 	}
 	metrics := admin.NewMetricsServer(admin.MetricsOptions{
-		Address: cfg.MetricsBindAddress, Version: version(), Engine: engine, Proxy: asked, Clock: time.Now, Log: log,
+		Address: cfg.MetricsBindAddress, Version: version(), Engine: engine, Proxy: asked, GC: collector.Counts, Clock: time.Now, Log: log,
 	})
 	server := admin.NewServer(admin.Options{
-		Version: version(), PID: os.Getpid(), Engine: engine, Proxy: asked, Metrics: metrics.Status, Config: lv.status, PodFacts: facts.pod, Upgrade: a.process.over, Clock: time.Now, Log: log,
+		Version: version(), PID: os.Getpid(), Engine: engine, Proxy: asked, Metrics: metrics.Status, Config: lv.status, PodFacts: facts.pod, GC: collector.Plan, Upgrade: a.process.over, Clock: time.Now, Log: log,
 	})
 	sock, err := unixsock.Listen(cfg.AdminSocket.Path, unixsock.Owner{}, log)
 	if err != nil {
@@ -179,8 +183,9 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		wg.Go(func() { teller.Run(rest) })
 	}
 	wg.Go(func() { usage.run(rest, engine.Alarm, log) })
+	wg.Go(func() { collector.Run(rest) })
 	facts.run(rest, &wg, syncer)
-	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, syncer, engine.NotAdmitted, log) })
+	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, syncer, engine.NotAdmitted, uses, log) })
 	wg.Go(func() {
 		for range client.Ready(rest) {
 			syncer.MarkDirty()

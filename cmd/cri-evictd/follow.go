@@ -8,6 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/cri-evictd/cri-evictd/eviction/gc"
 	"github.com/cri-evictd/cri-evictd/inventory"
 	"github.com/cri-evictd/cri-evictd/proxy"
 )
@@ -18,11 +19,11 @@ const (
 )
 
 // followProxy feeds the inventory with what passes through the proxy, until ctx
-// ends, and tells refused of new pods that were not admitted. A proxy that is
-// not there is no fault of the evictor's: the lists and the cgroup tree go on
-// telling.
-func followProxy(ctx context.Context, socket string, syncer *inventory.Syncer, refused func(pod inventory.Ref, condition string), log logrus.FieldLogger) {
-	f := &follower{socket: socket, syncer: syncer, refused: refused, log: log}
+// ends, tells refused of new pods that were not admitted, and uses of images that
+// are pulled and used. A proxy that is not there is no fault of the evictor's: the
+// lists and the cgroup tree go on telling.
+func followProxy(ctx context.Context, socket string, syncer *inventory.Syncer, refused func(pod inventory.Ref, condition string), uses *gc.Uses, log logrus.FieldLogger) {
+	f := &follower{socket: socket, syncer: syncer, refused: refused, uses: uses, log: log}
 	f.all.Go(func() { f.follow(ctx) })
 	f.all.Wait()
 }
@@ -33,6 +34,7 @@ type follower struct {
 	socket  string
 	syncer  *inventory.Syncer
 	refused func(pod inventory.Ref, condition string)
+	uses    *gc.Uses
 	log     logrus.FieldLogger
 	all     sync.WaitGroup
 }
@@ -41,6 +43,7 @@ func (f *follower) follow(ctx context.Context) {
 	wait, said, handedOver := followFirst, false, false
 	for {
 		err := proxy.Subscribe(ctx, f.socket, func(e proxy.Event) {
+			noteImages(f.uses, &e)
 			switch {
 			case e.Type == proxy.EventHello:
 				f.log.WithField("proxySocket", f.socket).Info("following the proxy's events")

@@ -13,6 +13,7 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/cri-evictd/cri-evictd/cgroupfs"
+	"github.com/cri-evictd/cri-evictd/eviction/gc"
 	"github.com/cri-evictd/cri-evictd/internal/fakecri"
 	"github.com/cri-evictd/cri-evictd/inventory"
 	"github.com/cri-evictd/cri-evictd/proxy"
@@ -89,8 +90,9 @@ func TestFollowProxyReconnects(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	asked := make(chan string, 10)
+	uses := gc.NewUses(nil, time.Now)
 	refused := func(pod inventory.Ref, condition string) { asked <- pod.String() + " " + pod.UID + " " + condition }
-	go func() { defer close(done); followProxy(ctx, n.path("proxy.sock"), syncer, refused, log) }()
+	go func() { defer close(done); followProxy(ctx, n.path("proxy.sock"), syncer, refused, uses, log) }()
 	eventually(t, "its absence is said", func() bool { return len(hook.AllEntries()) == 1 })
 
 	for round := range 2 {
@@ -119,6 +121,9 @@ func TestFollowProxyReconnects(t *testing.T) {
 	}
 	cancel()
 	<-done
+	if _, linked := uses.Watched(); linked {
+		t.Error("the uses of images do not know that nobody is followed")
+	}
 	var said []string
 	for _, e := range hook.AllEntries() {
 		said = append(said, e.Level.String()+": "+e.Message)

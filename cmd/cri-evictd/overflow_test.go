@@ -15,6 +15,7 @@ import (
 
 	"github.com/cri-evictd/cri-evictd/cri"
 	"github.com/cri-evictd/cri-evictd/internal/fakecri"
+	"github.com/cri-evictd/cri-evictd/eviction/gc"
 	"github.com/cri-evictd/cri-evictd/inventory"
 	"github.com/cri-evictd/cri-evictd/proxy"
 )
@@ -110,7 +111,7 @@ func TestEventOverflowLeadsToANewList(t *testing.T) {
 	store := inventory.NewStore(inventory.Options{MemTotal: 1 << 30})
 	syncer := inventory.NewSyncer(store, inventory.CRIRuntime{Lister: own}, noTree{}, time.Now, log)
 	wg.Go(func() { syncer.Run(ctx) })
-	wg.Go(func() { followProxy(ctx, n.path("relay.sock"), syncer, func(inventory.Ref, string) {}, log) })
+	wg.Go(func() { followProxy(ctx, n.path("relay.sock"), syncer, func(inventory.Ref, string) {}, gc.NewUses(nil, time.Now), log) })
 	run("first")
 	eventually(t, "events are followed", func() bool {
 		_, a := store.Snapshot().Pod("gone")

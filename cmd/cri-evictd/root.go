@@ -95,7 +95,7 @@ Exit codes: 0 ok, 1 a problem was found, 2 wrong usage or configuration.`,
 	f.StringVar(&a.roots.Cgroup, "path.cgroupfs", "/sys/fs/cgroup", "where the cgroup hierarchy is mounted")
 	root.AddCommand(
 		a.serveCommand(), a.proxyCommand(), a.evictCommand(),
-		a.checkCommand(), a.statusCommand(), a.explainCommand(), a.holdsCommand(), a.armCommand(), a.pauseCommand(), a.upgradeCommand(), a.bypassCommand(), a.versionCommand(),
+		a.checkCommand(), a.statusCommand(), a.explainCommand(), a.holdsCommand(), a.armCommand(), a.gcCommand(), a.pauseCommand(), a.upgradeCommand(), a.bypassCommand(), a.versionCommand(),
 	)
 	completionCommand(root)
 	return root
