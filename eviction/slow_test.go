@@ -244,6 +244,26 @@ func TestCaseB49(t *testing.T) {
 	})
 }
 
+// A breach for which nobody can be taken: what nobody needs is looked for again
+// each minute, and where nothing was found nothing is said to have been reclaimed.
+func TestReclaimIsTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := slowRig(t)
+		r.slow.Reclaim = f
+		f.onReclaim = func(context.Context, ReclaimWant) (ReclaimedDisk, error) { return ReclaimedDisk{Text: "nothing"}, nil }
+		defer r.start()()
+		pass(5 * time.Second)
+		f.setInodes("/kubelet", 40_000)
+		pass(150 * time.Second)
+		if n := len(f.reclaims); n != 3 {
+			t.Errorf("asked %d times in two and a half minutes", n)
+		}
+		f.setInodes("/kubelet", 500_000)
+		pass(20 * time.Second)
+		r.wantOutcomes("noVictim -")
+	})
+}
+
 // bugs.md B104: a soft eviction for memory in its grace keeps no disk waiting.
 func TestCaseB104Disk(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -18,6 +18,9 @@ const (
 	removePatience = 30 * time.Second
 	// reclaimDiskFor bounds what is done before a pod has to go.
 	reclaimDiskFor = 2 * time.Minute
+	// reclaimDiskAgain is when that is done once more in a breach for which nobody
+	// can be taken.
+	reclaimDiskAgain = time.Minute
 )
 
 // beginSlow writes the hold of a hard eviction for disk, inodes or PIDs and
@@ -138,7 +141,9 @@ func (e *Engine) tryReclaimer(ctx context.Context, w *softWatch) bool {
 	s := &e.soft
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r == nil || w.tried || w.key.Signal == PIDAvailable {
+	// While nobody can be taken for it, what nobody needs may come to be there.
+	again := w.tried && e.clock().Sub(w.reclaimedAt) >= reclaimDiskAgain
+	if r == nil || w.tried && !again || w.key.Signal == PIDAvailable {
 		return false
 	}
 	w.tried = true
@@ -163,7 +168,7 @@ func (e *Engine) tryReclaimer(ctx context.Context, w *softWatch) bool {
 		default:
 		}
 		close(over)
-		w.busy, w.disk, w.after = "", done, e.clock()
+		w.busy, w.disk, w.after, w.reclaimedAt = "", done, e.clock(), e.clock()
 	}
 	reclaimCtx, cancel := context.WithTimeout(ctx, reclaimDiskFor)
 	// Not waited for at the end: a call of it may hang longer than we live.

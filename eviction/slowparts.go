@@ -81,6 +81,9 @@ type ReclaimedDisk struct {
 	Text string `json:"text,omitempty"`
 }
 
+// did says whether anything was removed.
+func (d *ReclaimedDisk) did() bool { return d.Containers+d.Images > 0 }
+
 const (
 	// diskEvery is how often the file systems are read, pidEvery the tasks; near a
 	// threshold pidNear.

@@ -48,9 +48,10 @@ type softWatch struct {
 	said   string
 	saidAt time.Time
 	// coming is what the pods that were evicted for a slow threshold will still
-	// give back, disk what was reclaimed before one is.
-	coming pendingRelease
-	disk   *ReclaimedDisk
+	// give back, disk what was reclaimed before one is, until reclaimedAt.
+	coming      pendingRelease
+	disk        *ReclaimedDisk
+	reclaimedAt time.Time
 	// noted are the reasons for having no victim that were counted in this breach.
 	noted [noVictims]bool
 }
@@ -206,7 +207,7 @@ func (e *Engine) cleared(w *softWatch, _ time.Time) {
 		// The report asks for locks of its own.
 		e.finishing.Go(func() { e.reportReclaimed(key, last, r) })
 	}
-	if w.tried && w.disk != nil && w.fresh {
+	if w.tried && w.disk != nil && w.fresh && w.disk.did() {
 		key, last, did := w.key, w.last, *w.disk
 		e.finishing.Go(func() { e.reportReclaimedDisk(key, last, &did) })
 	}

@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/cri-evictd/cri-evictd/cri"
-	"github.com/cri-evictd/cri-evictd/internal/fakecri"
 	"github.com/cri-evictd/cri-evictd/eviction/gc"
+	"github.com/cri-evictd/cri-evictd/internal/fakecri"
 	"github.com/cri-evictd/cri-evictd/inventory"
 	"github.com/cri-evictd/cri-evictd/proxy"
 )
@@ -111,7 +111,9 @@ func TestEventOverflowLeadsToANewList(t *testing.T) {
 	store := inventory.NewStore(inventory.Options{MemTotal: 1 << 30})
 	syncer := inventory.NewSyncer(store, inventory.CRIRuntime{Lister: own}, noTree{}, time.Now, log)
 	wg.Go(func() { syncer.Run(ctx) })
-	wg.Go(func() { followProxy(ctx, n.path("relay.sock"), syncer, func(inventory.Ref, string) {}, gc.NewUses(nil, time.Now), log) })
+	wg.Go(func() {
+		followProxy(ctx, n.path("relay.sock"), syncer, func(inventory.Ref, string) {}, gc.NewUses(nil, time.Now), log)
+	})
 	run("first")
 	eventually(t, "events are followed", func() bool {
 		_, a := store.Snapshot().Pod("gone")

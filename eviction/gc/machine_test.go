@@ -53,7 +53,6 @@ type machine struct {
 	reserved []string                   // first names of reservations that were not released
 	fs       cgroupfs.Filesystem
 	coming   []release
-	pods     []*inventory.Pod
 	gone     map[string]bool
 	held     map[string]bool
 	acts     bool

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,40 +22,11 @@ import (
 	"github.com/cri-evictd/cri-evictd/internal/lab"
 )
 
-// disk is a small file system that everything of a node lies on.
+// disk is a small file system that a containerd's root lies on.
 type disk struct {
 	t      *testing.T
 	dir    string
 	filler string
-}
-
-// newDisk mounts an ext4 file system of this size over dir.
-func newDisk(t *testing.T, dir string, size int64) *disk {
-	t.Helper()
-	outside, err := os.MkdirTemp("", "gcdisk")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(outside) })
-	image := filepath.Join(outside, "disk.img")
-	f, err := os.Create(image)
-	if err == nil {
-		err = errors.Join(f.Truncate(size), f.Close())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{{"mkfs.ext4", "-q", "-F", "-m", "0", image}, {"mount", "-o", "loop", image, dir}} {
-		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		}
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Errorf("unmounting %s: %v", dir, err)
-		}
-	})
-	return &disk{t: t, dir: dir, filler: filepath.Join(dir, "filler")}
 }
 
 // free is what is available, in bytes.
@@ -116,8 +86,10 @@ func newGCNode(t *testing.T, v lab.Version, size int64) *gcNode {
 	t.Helper()
 	needRoot(t)
 	g := &gcNode{}
-	g.node = newNodeOn(t, v, func(dir string) { g.disk = newDisk(t, dir, size) })
-	g.node.t = t
+	g.node = newNodeOn(t, v, func(dir string) error {
+		g.disk = &disk{t: t, dir: dir, filler: filepath.Join(dir, "filler")}
+		return loopFS(filepath.Join(filepath.Dir(dir), "root.img"), dir, size, 65536)
+	})
 	g.registry = newRegistry(t)
 	g.threshold(mi)
 	g.d = g.start(binary(t, ""), nil, "serve", "--config", filepath.Join(g.node.dir, "config.yaml"))
@@ -330,7 +302,7 @@ func TestImagesBeingUsedSurvive(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(500 * time.Millisecond): // each image rests for longer than imageMinimumGCAge
 			}
 			name := names[1+int(i)%(images-1)]
 			spec := &runtimeapi.ImageSpec{Image: name}

@@ -52,13 +52,6 @@ func scratch(t *testing.T) string {
 // kubeconfig.
 func startNode(t *testing.T, dir, kubeconfig string) *node {
 	t.Helper()
-	return startNodeOn(t, dir, kubeconfig, func(runtime string) string { return runtime })
-}
-
-// startNodeOn is startNode with a kubelet that talks to the socket that front makes
-// of the runtime's.
-func startNodeOn(t *testing.T, dir, kubeconfig string, front func(runtime string) string) *node {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute) // as in newCluster
 	defer cancel()
 	tools, err := lab.EnsureRuntime(ctx, testWriter{t}, lab.Current)
@@ -80,7 +73,7 @@ func startNodeOn(t *testing.T, dir, kubeconfig string, front func(runtime string
 		}
 	})
 	n.kubelet, err = lab.StartKubelet(ctx, lab.KubeletOptions{
-		Binary: binary, Dir: dir, Runtime: front(n.ctd.Socket), Node: nodeName, Kubeconfig: kubeconfig, Log: testWriter{t},
+		Binary: binary, Dir: dir, Runtime: n.ctd.Socket, Node: nodeName, Kubeconfig: kubeconfig, Log: testWriter{t},
 	})
 	if err != nil {
 		t.Fatal(err)
