@@ -58,7 +58,11 @@ func (f *follower) follow(ctx context.Context) {
 				f.syncer.Take(in)
 			}
 		})
-		if ctx.Err() != nil || handedOver {
+		if handedOver {
+			return // the new process is followed already
+		}
+		f.uses.Unlinked()
+		if ctx.Err() != nil {
 			return
 		}
 		if !said && !errors.Is(err, context.Canceled) {
