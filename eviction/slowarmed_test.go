@@ -42,25 +42,66 @@ func TestDiskArming(t *testing.T) {
 }
 
 // The same configuration after a crash in the breach is acted on at once, also
-// where the signal is read only a while after the start.
+// where the signal is read only a while after the start, or only after one more.
 func TestDiskArmedOverARestart(t *testing.T) {
+	for _, starts := range []int{1, 2} {
+		bubble(t, func(t *testing.T) {
+			r, f := slowRig(t)
+			armed := &fakeArmed{}
+			r.armed = armed
+			r.add(testPod{uid: "writer", usage: 100 * mi})
+			f.has("writer", 1, 30*gi, 10)
+			f.frees("writer", 30*gi, time.Second)
+			hang := func(err error) {
+				for _, path := range []string{"/kubelet", "/img", "/logs"} {
+					f.fail(path, err)
+				}
+			}
+			stop := r.start()
+			pass(5 * time.Second)
+			stop()
+			f.fill(5 * gi)
+			hang(cgroupfs.ErrHangs)
+			for i := range starts {
+				if i > 0 {
+					stop()
+				}
+				stop = r.start()
+				pass(5 * time.Second)
+			}
+			defer func() { stop() }()
+			hang(nil)
+			pass(10 * time.Second)
+			r.wantOutcomes("evicted writer")
+		})
+	}
+}
+
+// Arming by hand is for disks too, but not for what is above the capacity.
+func TestDiskArmedByHand(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, f := slowRig(t)
-		armed := &fakeArmed{}
-		r.armed = armed
+		r.armed = &fakeArmed{}
+		r.set.Slow = append(r.set.Slow, SlowThreshold{Signal: NodeFsInodesFree, Value: threshold(t, "2M"), Grace: time.Second})
+		f.fill(10 * gi)
 		r.add(testPod{uid: "writer", usage: 100 * mi})
 		f.has("writer", 1, 30*gi, 10)
-		stop := r.start()
-		pass(5 * time.Second)
-		stop()
-		f.fill(5 * gi)
-		f.fail("/kubelet", cgroupfs.ErrHangs)
-		f.fail("/img", cgroupfs.ErrHangs)
+		f.frees("writer", 30*gi, time.Second)
 		defer r.start()()
-		pass(5 * time.Second)
-		f.fail("/kubelet", nil)
-		f.fail("/img", nil)
-		pass(5 * time.Second)
+		pass(10 * time.Second)
+		r.wantOutcomes()
+		if why := r.signalNow(NodeFsAvailable).NotActing; why != unarmedText {
+			t.Errorf("not acting because %q", why)
+		}
+		if !r.eng.Arm() {
+			t.Error("nothing was armed")
+		}
+		pass(10 * time.Second)
 		r.wantOutcomes("evicted writer")
+		for _, s := range r.eng.softNow() {
+			if s.Signal == NodeFsInodesFree && !s.Unarmed {
+				t.Error("a threshold above the capacity was armed")
+			}
+		}
 	})
 }
