@@ -60,6 +60,7 @@ func pidCandidate(p *PlanPod, read func(cgroup string) (uint64, error)) Candidat
 		switch {
 		case errors.Is(err, cgroupfs.ErrGone):
 		case err != nil:
+			c.Usage, c.Known = 0, false
 			return c
 		default:
 			c.Known = true

@@ -43,6 +43,9 @@ func TestDiskWriterIsEvicted(t *testing.T) {
 		if got := f.removals(); !slices.Equal(got, []string{"c-writer"}) {
 			t.Errorf("removed %q", got)
 		}
+		if h, _ := r.hold("writer"); f.removedAt.Sub(h.KilledAt) < observedEnds {
+			t.Errorf("removed %s after its end", f.removedAt.Sub(h.KilledAt))
+		}
 		if h, ok := r.hold("writer"); !ok || h.State != holds.Killed || h.Soft || Signal(h.Signal) != ImageFsAvailable {
 			t.Errorf("hold %+v, %v", h, ok)
 		}

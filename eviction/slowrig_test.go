@@ -31,6 +31,8 @@ type fakeDisks struct {
 
 	usage   map[string]*PodUsage
 	removed []string
+	// removedAt is when the last one was.
+	removedAt time.Time
 	// onRemove is called for a container that is removed, with mu held.
 	onRemove func(id string)
 	// onReclaim answers a Reclaimer.
@@ -118,7 +120,7 @@ func (f *fakeDisks) Near([]uint64) {}
 func (f *fakeDisks) RemoveContainer(_ context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.removed = append(f.removed, id)
+	f.removed, f.removedAt = append(f.removed, id), time.Now()
 	if f.onRemove != nil {
 		f.onRemove(id)
 	}
