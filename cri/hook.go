@@ -35,6 +35,19 @@ func (c *Client) ContainerEndedAt(ctx context.Context, id string) (time.Time, er
 	return time.Unix(0, resp.GetStatus().GetFinishedAt()), nil
 }
 
+// Exited says whether the runtime knows that a container has ended, or does not know
+// the container any more.
+func (c *Client) Exited(ctx context.Context, id string) (bool, error) {
+	resp, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if status.Code(err) == codes.NotFound {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("status of container %s: %w", id, err)
+	}
+	return resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED, nil
+}
+
 // execOutput is how much of what a command said is put into its error.
 const execOutput = 256
 

@@ -106,3 +106,32 @@ func TestExec(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestExited(t *testing.T) {
+	_, c, ctx := start(t)
+	sb, err := c.Runtime().RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "n", Uid: "u", Namespace: "ns"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ct, err := c.Runtime().CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sb.GetPodSandboxId(), Config: &runtimeapi.ContainerConfig{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := ct.GetContainerId()
+	if _, err := c.Runtime().StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Exited(ctx, id); err != nil || got {
+		t.Errorf("running: %t, %v", got, err)
+	}
+	if err := c.StopContainer(ctx, id, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{id, "nobody"} {
+		if got, err := c.Exited(ctx, id); err != nil || !got {
+			t.Errorf("%s: %t, %v", id, got, err)
+		}
+	}
+}

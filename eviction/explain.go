@@ -74,7 +74,7 @@ func (e *Engine) State() State {
 		}
 	}
 	s.Decisions = e.history.length()
-	if last := e.history.newest(1); len(last) > 0 {
+	if last := e.History(1); len(last) > 0 {
 		s.LastDecision = &last[0]
 	}
 	e.mu.Lock()
@@ -188,7 +188,7 @@ type Explanation struct {
 
 // Explain measures every pod now and ranks them.
 func (e *Engine) Explain(decisions int) Explanation {
-	x := Explanation{Mode: mode(e.settings().Rules), Memory: e.memoryNow(), Signals: e.signals(), Decisions: e.history.newest(decisions), Holds: e.holds.Records(), NotAdmitted: e.waitingNow()}
+	x := Explanation{Mode: mode(e.settings().Rules), Memory: e.memoryNow(), Signals: e.signals(), Decisions: e.History(decisions), Holds: e.holds.Records(), NotAdmitted: e.waitingNow()}
 	x.Soft, x.Slow = e.softNow(), e.explainSlow()
 	plan := e.sampler.plan.Load()
 	if plan == nil {

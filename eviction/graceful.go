@@ -45,7 +45,11 @@ type SoftReport struct {
 	// not known.
 	PodAsked *time.Duration `json:"podAsked,omitempty"`
 	Hooks    []HookReport   `json:"preStop,omitempty"`
-	Asked    time.Time      `json:"asked,omitzero"` // the first SIGTERM
+	Asked    time.Time      `json:"asked,omitzero"` // the first SIGTERM, or when kubelet was told
+	// ByKubelet: kubelet ended the pod, in its own order and with its own hooks.
+	ByKubelet bool `json:"byKubelet,omitempty"`
+	// NotByKubelet says why it was not kubelet, which had been told to.
+	NotByKubelet string `json:"notByKubelet,omitempty"`
 	// Escalated says why the grace ended in a kill.
 	Escalated string `json:"escalated,omitempty"`
 	// Shortened is the hard decision that ended the grace.
@@ -202,12 +206,16 @@ func (e *Engine) stopGracefully(ctx context.Context, ev *softEviction, log logru
 		sandbox = sandboxes[0]
 	}
 	ev.report.MaxPodGrace = e.maxPodGrace()
+	begun := e.clock()
+	if took, err := e.handOver(ctx, ev, containers, log); took {
+		return err
+	}
 	var mu sync.Mutex // over ev.report
 	errs := make([]error, len(containers))
 	var wg sync.WaitGroup
 	for i, id := range containers {
 		wg.Go(func() {
-			s := &gracefulStop{e: e, ev: ev, mu: &mu, id: id, sandbox: sandbox, log: log.WithField("container", id)}
+			s := &gracefulStop{e: e, ev: ev, mu: &mu, begun: begun, id: id, sandbox: sandbox, log: log.WithField("container", id)}
 			errs[i] = s.run(ctx)
 		})
 	}
@@ -243,21 +251,28 @@ type gracefulStop struct {
 	e           *Engine
 	ev          *softEviction
 	mu          *sync.Mutex
+	begun       time.Time // the grace runs from here on
 	id, sandbox string
 	log         logrus.FieldLogger
 }
 
-func (s *gracefulStop) run(ctx context.Context) error {
-	begun := s.e.clock()
-	var annotations map[string]string
-	if s.e.hooks != nil {
-		askCtx, cancel := context.WithTimeout(ctx, askTimeout)
-		var err error
-		if annotations, err = s.e.hooks.ContainerAnnotations(askCtx, s.id); err != nil {
-			s.log.WithError(err).Warn("the pod's own grace and its preStop hook are not known")
-		}
-		cancel()
+// annotations are what kubelet wrote on a container; nil when that is not known.
+func (e *Engine) annotations(ctx context.Context, id string, log logrus.FieldLogger) map[string]string {
+	if e.hooks == nil {
+		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	annotations, err := e.hooks.ContainerAnnotations(ctx, id)
+	if err != nil {
+		log.WithError(err).Warn("the pod's own grace and its preStop hook are not known")
+	}
+	return annotations
+}
+
+func (s *gracefulStop) run(ctx context.Context) error {
+	begun := s.begun
+	annotations := s.e.annotations(ctx, s.id, s.log)
 	grace := graceFor(annotations, s.e.maxPodGrace())
 	s.mu.Lock()
 	r := s.ev.report
@@ -281,7 +296,7 @@ func (s *gracefulStop) run(ctx context.Context) error {
 // so to run it. What goes wrong with a hook stops nothing, as with kubelet.
 func (s *gracefulStop) preStop(ctx context.Context, annotations map[string]string, grace time.Duration) {
 	h, err := parseHook(annotations)
-	if h == nil && err == nil || s.e.terminating != nil && s.e.terminating(s.ev.d.pod().UID) {
+	if h == nil && err == nil || s.e.endedByKubelet(s.ev.d) {
 		return
 	}
 	report := HookReport{Container: s.id}

@@ -112,4 +112,4 @@ func (e *Engine) record(id uint64) (holds.Record, bool) {
 }
 
 // History returns up to n decisions, newest first.
-func (e *Engine) History(n int) []Report { return e.history.newest(n) }
+func (e *Engine) History(n int) []Report { return e.withTelling(e.history.newest(n)) }

@@ -10,8 +10,10 @@ import (
 	"time"
 )
 
-// Hooks is what a soft eviction asks of the runtime beyond stopping.
+// Hooks is what is asked of the runtime beyond stopping.
 type Hooks interface {
+	// Exited says whether the runtime knows that a container has ended.
+	Exited(ctx context.Context, id string) (bool, error)
 	// ContainerAnnotations returns what kubelet wrote on a container.
 	ContainerAnnotations(ctx context.Context, id string) (map[string]string, error)
 	// Exec runs a command in a container and waits for its end, for timeout

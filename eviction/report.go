@@ -30,6 +30,8 @@ type Report struct {
 	Kill      *KillReport `json:"kill,omitempty"`
 	// Soft is what a soft decision was made of; absent for a hard one.
 	Soft *SoftReport `json:"soft,omitempty"`
+	// Telling is how far Kubernetes is told of it now; absent when it is not.
+	Telling *Telling `json:"telling,omitempty"`
 
 	counted bool // it is in the counters
 }

@@ -21,6 +21,23 @@ type fakeHooks struct {
 	execFor     time.Duration
 	execErr     error
 	err         error
+	// notes is how long the runtime takes to note the end of a container from the
+	// first question on; unknown: it does not answer that.
+	notes   time.Duration
+	asked   time.Time
+	unknown bool
+}
+
+func (h *fakeHooks) Exited(context.Context, string) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.asked.IsZero() {
+		h.asked = time.Now()
+	}
+	if h.unknown {
+		return false, errors.New("runtime is away")
+	}
+	return time.Since(h.asked) >= h.notes, nil
 }
 
 func (h *fakeHooks) ContainerAnnotations(_ context.Context, id string) (map[string]string, error) {

@@ -10,8 +10,9 @@ import (
 // Teller tells Kubernetes of evictions. Its methods return at once: none waits
 // for a disk or for the API server.
 type Teller interface {
-	// Evicted takes an eviction whose containers are dead. One with an ID that it
-	// has already is ignored, also after a restart.
+	// Evicted takes an eviction whose containers are dead, or that kubelet is to
+	// end (Notice.Grace). One with an ID that it has already is ignored, also after
+	// a restart.
 	Evicted(n Notice)
 	// Withdraw ends the telling of a decision whose pod may run again: it would
 	// be stopped by it.
@@ -22,6 +23,12 @@ type Teller interface {
 	// Working: an eviction would be told now, and kubelet then unmounts the pod's
 	// volumes.
 	Working() bool
+	// Ending says whether kubelet has begun to end the pod of a decision that it
+	// was told of.
+	Ending(id uint64) bool
+	// Telling is how far the telling of one decision is; false when it is not told
+	// or was forgotten.
+	Telling(id uint64) (Telling, bool)
 	// State is for the reader.
 	State() TellingNow
 }
@@ -43,6 +50,24 @@ type Notice struct {
 	RequestKnown bool   `json:"requestKnown"`
 	// Static: kubelet's own pod or the mirror of one; no status of its own.
 	Static bool `json:"static,omitempty"`
+	// Grace is how long the pod has to end from Time on, when kubelet is to end it;
+	// 0 when its containers are dead. In ns.
+	Grace time.Duration `json:"grace,omitempty"`
+}
+
+// Telling is how far the telling of one eviction is.
+type Telling struct {
+	// Way is how it was asked for; empty before the first request.
+	Way string `json:"way,omitempty"`
+	// Outcome is what came of it; empty while it is under way.
+	Outcome string `json:"outcome,omitempty"`
+	// Requests is how often it was asked for, Asked when last.
+	Requests int       `json:"requests"`
+	Asked    time.Time `json:"asked,omitzero"`
+	// Done is when the outcome was known.
+	Done time.Time `json:"done,omitzero"`
+	// Event: the pod's event was sent, or refused for good.
+	Event bool `json:"event"`
 }
 
 // TellingNow is how Kubernetes is told.
@@ -88,9 +113,13 @@ type ToldCount struct {
 // tell hands an eviction over. It is called when no process of the pod is left,
 // and again by whoever finds the pod dead later.
 func (e *Engine) tell(d *Decision) {
-	if e.teller == nil {
-		return
+	if e.teller != nil {
+		e.teller.Evicted(e.notice(d))
 	}
+}
+
+// notice is what Kubernetes is told of a decision.
+func (e *Engine) notice(d *Decision) Notice {
 	pod, c := d.pod(), &d.Candidates[d.Victim]
 	n := Notice{
 		ID: d.ID, Pod: pod.Ref, Time: d.At.UTC(), Signal: d.Signal, Threshold: d.limit(), Available: d.Verdict.Available,
@@ -100,7 +129,7 @@ func (e *Engine) tell(d *Decision) {
 	if d.slow != nil {
 		n.Request, n.RequestKnown = int64(min(c.Request, 1<<62)), c.RequestKnown && pod.StorageRequest.Exact
 	}
-	e.teller.Evicted(n)
+	return n
 }
 
 // tellRecord hands over what a previous process may not have told. What the
@@ -139,6 +168,19 @@ func (e *Engine) thresholdMet(s Signal) {
 
 // tells says whether kubelet will hear of an eviction.
 func (e *Engine) tells() bool { return e.teller != nil && e.teller.Working() }
+
+// withTelling adds to reports how far Kubernetes is told of them.
+func (e *Engine) withTelling(reports []Report) []Report {
+	if e.teller == nil {
+		return reports
+	}
+	for i := range reports {
+		if t, ok := e.teller.Telling(reports[i].ID); ok {
+			reports[i].Telling = &t
+		}
+	}
+	return reports
+}
 
 // telling is the teller's state; nil without one.
 func (e *Engine) telling() *TellingNow {

@@ -13,6 +13,11 @@ import (
 // fakeTeller notes what it is told.
 type fakeTeller struct {
 	working bool
+	// ending says whether kubelet has begun to end a pod; nil: never.
+	ending  func(id uint64) bool
+	telling map[uint64]Telling
+	// told is called for each eviction.
+	told func(n Notice)
 
 	mu      sync.Mutex
 	notices []Notice
@@ -31,7 +36,22 @@ func (f *fakeTeller) Evicted(n Notice) {
 	f.note("evicted %s", n.Pod.Name)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, old := range f.notices {
+		if old.ID == n.ID {
+			return
+		}
+	}
 	f.notices = append(f.notices, n)
+	if f.told != nil {
+		f.told(n)
+	}
+}
+
+func (f *fakeTeller) Ending(id uint64) bool { return f.ending != nil && f.ending(id) }
+
+func (f *fakeTeller) Telling(id uint64) (Telling, bool) {
+	t, ok := f.telling[id]
+	return t, ok
 }
 
 func (f *fakeTeller) Withdraw(id uint64)    { f.note("withdraw %d", id) }

@@ -28,9 +28,9 @@ type API interface {
 	OwnPod(ctx context.Context, node string) (*v1.Pod, error)
 	// PatchStatus sends a strategic merge patch of pods/status.
 	PatchStatus(ctx context.Context, namespace, name string, body []byte, dryRun bool) error
-	// Evict and Delete are for the pod of this UID only.
-	Evict(ctx context.Context, namespace, name string, uid types.UID, dryRun bool) error
-	Delete(ctx context.Context, namespace, name string, uid types.UID, dryRun bool) error
+	// Evict and Delete are for the pod of this UID only; grace is in seconds.
+	Evict(ctx context.Context, namespace, name string, uid types.UID, grace int64, dryRun bool) error
+	Delete(ctx context.Context, namespace, name string, uid types.UID, grace int64, dryRun bool) error
 	CreateEvent(ctx context.Context, e *v1.Event) error
 	PatchEvent(ctx context.Context, namespace, name string, body []byte) error
 }
@@ -82,15 +82,11 @@ func (s server) PatchStatus(ctx context.Context, namespace, name string, body []
 		Namespace(namespace).Resource("pods").Name(name).SubResource("status").Body(body).Do(ctx).Error()
 }
 
-// graceAfter is the grace of a deletion in seconds: the containers are dead. 0
-// would remove the object at once and leave kubelet with an orphan.
-const graceAfter = 1
-
 // deleteOptions are those of a deletion that only the pod of this UID may have.
-func deleteOptions(uid types.UID, dryRun bool) map[string]any {
+func deleteOptions(uid types.UID, grace int64, dryRun bool) map[string]any {
 	o := map[string]any{
 		"apiVersion": "v1", "kind": "DeleteOptions",
-		"gracePeriodSeconds": graceAfter, "preconditions": map[string]any{"uid": uid},
+		"gracePeriodSeconds": grace, "preconditions": map[string]any{"uid": uid},
 	}
 	if dryRun {
 		o["dryRun"] = []string{metav1.DryRunAll}
@@ -98,16 +94,16 @@ func deleteOptions(uid types.UID, dryRun bool) map[string]any {
 	return o
 }
 
-func (s server) Evict(ctx context.Context, namespace, name string, uid types.UID, dryRun bool) error {
-	options := deleteOptions(uid, dryRun)
+func (s server) Evict(ctx context.Context, namespace, name string, uid types.UID, grace int64, dryRun bool) error {
+	options := deleteOptions(uid, grace, dryRun)
 	return s.sendJSON(ctx, dry(s.c.Post(), dryRun).Namespace(namespace).Resource("pods").Name(name).SubResource("eviction"), map[string]any{
 		"apiVersion": "policy/v1", "kind": "Eviction",
 		"metadata": map[string]any{"name": name, "namespace": namespace}, "deleteOptions": options,
 	})
 }
 
-func (s server) Delete(ctx context.Context, namespace, name string, uid types.UID, dryRun bool) error {
-	return s.sendJSON(ctx, s.c.Delete().Namespace(namespace).Resource("pods").Name(name), deleteOptions(uid, dryRun))
+func (s server) Delete(ctx context.Context, namespace, name string, uid types.UID, grace int64, dryRun bool) error {
+	return s.sendJSON(ctx, s.c.Delete().Namespace(namespace).Resource("pods").Name(name), deleteOptions(uid, grace, dryRun))
 }
 
 func (s server) CreateEvent(ctx context.Context, e *v1.Event) error {

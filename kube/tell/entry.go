@@ -50,6 +50,8 @@ type entry struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// Event: the pod's event was sent.
 	Event bool `json:"event,omitempty"`
+	// Taken: kubelet was seen to end the pod.
+	Taken bool `json:"taken,omitempty"`
 	// Outcome is empty until the status is settled, at Done.
 	Outcome string    `json:"outcome,omitempty"`
 	Done    time.Time `json:"done,omitzero"`
@@ -78,6 +80,9 @@ const (
 	// reasonTries is how often a reason is set that kubelet takes back from a pod
 	// that ended.
 	reasonTries = 3
+	// endsLate is how long past its grace a pod that kubelet ends may look as if it
+	// ran: a hook that took all of it leaves 2 s, and statuses come late.
+	endsLate = 10 * time.Second
 	// expiresAfter is when nobody wants to know any more.
 	expiresAfter = 24 * time.Hour
 )
@@ -101,6 +106,9 @@ func judge(e *entry, pod *v1.Pod, way string, now time.Time) (do action, outcome
 		return ended, Static
 	case pod.DeletionTimestamp != nil:
 		return ended, Deleting
+	}
+	if e.stillEnding(pod, now) {
+		return look, ""
 	}
 	asked, spacing := e.Tries > 0, min(time.Duration(e.Tries)*patchSpacing, patchSpacingLongest)
 	again := !asked || now.Sub(e.Asked) >= spacing
@@ -130,6 +138,47 @@ func judge(e *entry, pod *v1.Pod, way string, now time.Time) (do action, outcome
 	return look, ""
 }
 
+// stillEnding says whether kubelet is ending the pod as it was told to. Its reason
+// stands, or not, only when the last container has ended (Kubernetes 1.37,
+// pkg/kubelet/kubelet.go SyncTerminatingPod).
+func (e *entry) stillEnding(pod *v1.Pod, now time.Time) bool {
+	return e.Notice.Grace > 0 && e.Tries > 0 && takenUp(pod) && running(pod) && now.Sub(e.Notice.Time) < e.Notice.Grace+endsLate
+}
+
+// takenUp says whether kubelet's worker has the pod as one that ends: then kubelet's
+// own status says that it is not ready because of that (Kubernetes 1.37,
+// pkg/kubelet/status/generate.go GeneratePodReadyCondition). Our requests leave that
+// condition alone.
+func takenUp(pod *v1.Pod) bool {
+	if pod.DeletionTimestamp != nil {
+		return true
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == v1.PodReady && c.Status == v1.ConditionFalse && (c.Reason == podFailed || c.Reason == podCompleted) {
+			return true
+		}
+	}
+	return false
+}
+
+// Reasons of the condition Ready of a pod that has ended (Kubernetes 1.37,
+// pkg/kubelet/status/generate.go).
+const (
+	podFailed    = "PodFailed"
+	podCompleted = "PodCompleted"
+)
+
+func running(pod *v1.Pod) bool {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			if list[i].State.Running != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // mirror says whether the object is the mirror of a static pod (Kubernetes 1.37,
 // pkg/kubelet/types/pod_update.go).
 func mirror(pod *v1.Pod) bool {
@@ -137,10 +186,20 @@ func mirror(pod *v1.Pod) bool {
 	return ok
 }
 
+// lookForKubelet is the time between two looks at a pod that kubelet was told to
+// end and has not begun to, looksForKubelet how many of them come after a request.
+const (
+	lookForKubelet  = 300 * time.Millisecond
+	looksForKubelet = 12
+)
+
 // lookAfter is when to look again after a request: soon, because a worker of
 // kubelet's that won the race has written its status by then, and once more when
 // its status manager must have been there.
 func (e *entry) lookAfter() time.Duration {
+	if e.Notice.Grace > 0 && !e.Taken && e.looks < looksForKubelet {
+		return lookForKubelet // somebody waits to hear that kubelet has begun
+	}
 	steps := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 7 * time.Second}
 	return steps[min(e.looks, len(steps)-1)]
 }

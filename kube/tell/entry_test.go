@@ -53,3 +53,46 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
+
+// A pod that kubelet was told to end is looked at until its last container has
+// ended: before that kubelet's own status says nothing final.
+func TestJudgeWhileKubeletEndsIt(t *testing.T) {
+	pod := func(change ...func(p *v1.Pod)) *v1.Pod {
+		p := runningPod("hog")
+		p.Status.Phase = v1.PodFailed
+		p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+		for _, f := range change {
+			f(p)
+		}
+		return p
+	}
+	taken := func(p *v1.Pod) {
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionFalse, Reason: "PodFailed"}}
+	}
+	dead := func(p *v1.Pod) {
+		p.Status.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 143}}
+	}
+	reason := func(p *v1.Pod) { p.Status.Reason = "Evicted" }
+	runs := func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }
+	for _, tt := range []struct {
+		what    string
+		pod     *v1.Pod
+		ago     time.Duration // since the decision and the request
+		do      action
+		outcome string
+	}{
+		{"taken up, the reason is gone", pod(taken), 2 * time.Second, look, ""},
+		{"still, long after", pod(taken), 39 * time.Second, look, ""},
+		{"longer than it can be", pod(taken), 40 * time.Second, ask, ""},
+		{"not taken up", pod(), 2 * time.Second, ask, ""},
+		{"undone", pod(runs), 2 * time.Second, ask, ""},
+		{"ended, the reason is there", pod(taken, dead, reason), 12 * time.Second, ended, Told},
+		{"ended, the reason is gone", pod(taken, dead), 2 * time.Second, ask, ""},
+	} {
+		e := &entry{Notice: notice("memory.available"), Tries: 1, Asked: moment.Add(-tt.ago)}
+		e.Notice.Time, e.Notice.Grace = e.Asked, 30*time.Second
+		if do, outcome := judge(e, tt.pod, ByStatus, moment); do != tt.do || outcome != tt.outcome {
+			t.Errorf("%s: %d %q, want %d %q", tt.what, do, outcome, tt.do, tt.outcome)
+		}
+	}
+}

@@ -35,6 +35,7 @@ type fakeAPI struct {
 	down   error            // what every call fails with
 	fails  map[string]error // what one kind of call fails with
 	calls  []string         // those that were to change something, and what became of them
+	grace  int64            // of the last deletion, in seconds
 	// patched is told of each status that was set, with the lock held.
 	patched func(pod *v1.Pod)
 }
@@ -129,11 +130,13 @@ func (a *fakeAPI) PatchStatus(_ context.Context, namespace, name string, body []
 	})
 }
 
-func (a *fakeAPI) Evict(_ context.Context, namespace, name string, uid types.UID, dryRun bool) error {
+func (a *fakeAPI) Evict(_ context.Context, namespace, name string, uid types.UID, grace int64, dryRun bool) error {
+	a.noteGrace(grace)
 	return a.change("evict", namespace, name, uid, dryRun, func(*v1.Pod) { delete(a.pods, namespace+"/"+name) })
 }
 
-func (a *fakeAPI) Delete(_ context.Context, namespace, name string, uid types.UID, dryRun bool) error {
+func (a *fakeAPI) Delete(_ context.Context, namespace, name string, uid types.UID, grace int64, dryRun bool) error {
+	a.noteGrace(grace)
 	return a.change("delete", namespace, name, uid, dryRun, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
 }
 
@@ -162,6 +165,8 @@ func (a *fakeAPI) PatchEvent(_ context.Context, _, name string, body []byte) err
 	}
 	return json.Unmarshal(body, e)
 }
+
+func (a *fakeAPI) noteGrace(seconds int64) { a.set(func() { a.grace = seconds }) }
 
 func (a *fakeAPI) set(f func()) {
 	a.mu.Lock()

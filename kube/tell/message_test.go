@@ -112,7 +112,7 @@ func TestBodies(t *testing.T) {
 		func() ([]byte, error) { return json.Marshal(evictedEvent(&n, "n1", message, annotations)) },
 		func() ([]byte, error) { return json.Marshal(thresholdEvent(v1.ResourceMemory, "n1", moment)) },
 		func() ([]byte, error) { return countedPatch(7, moment) },
-		func() ([]byte, error) { return json.Marshal(deleteOptions(pod.UID, true)) },
+		func() ([]byte, error) { return json.Marshal(deleteOptions(pod.UID, 1, true)) },
 		func() ([]byte, error) {
 			return json.Marshal(entry{
 				Notice: n, Boot: "boot", Way: ByStatus, Tries: 2, Asked: moment, Message: message, Annotations: annotations,

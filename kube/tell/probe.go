@@ -69,9 +69,9 @@ func try(ctx context.Context, api API, way string, pod *v1.Pod, now time.Time) e
 	}
 	switch way {
 	case ByEvict:
-		return api.Evict(ctx, namespace, name, nobodyUID, true)
+		return api.Evict(ctx, namespace, name, nobodyUID, 1, true)
 	case ByDelete:
-		return api.Delete(ctx, namespace, name, nobodyUID, true)
+		return api.Delete(ctx, namespace, name, nobodyUID, 1, true)
 	}
 	uid := nobodyUID
 	if pod != nil {

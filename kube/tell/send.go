@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/cri-evictd/cri-evictd/eviction"
 )
 
 const (
@@ -76,6 +78,10 @@ func (t *Teller) handle(ctx context.Context, e entry) {
 	t.back()
 	now := t.opt.Clock()
 	way := t.currentWay()
+	if pod != nil && !e.Taken && e.Tries > 0 && pod.UID == types.UID(e.Notice.Pod.UID) && takenUp(pod) {
+		e.Taken = true
+		t.change(&e, func(e *entry, _ time.Time) { e.Taken = true })
+	}
 	do, outcome := judge(&e, pod, way, now)
 	if blind {
 		do, outcome = judgeBlind(&e, now)
@@ -162,7 +168,7 @@ func (t *Teller) send(ctx context.Context, e *entry, pod *v1.Pod, way string) er
 	n, uid, now := &e.Notice, types.UID(e.Notice.Pod.UID), t.opt.Clock()
 	switch way {
 	case ByEvict:
-		return t.api.Evict(ctx, n.Pod.Namespace, n.Pod.Name, uid, false)
+		return t.api.Evict(ctx, n.Pod.Namespace, n.Pod.Name, uid, graceOf(n), false)
 	case ByDelete:
 		if body, err := disruptedPatch(uid, e.Message, pod, now); err == nil && e.Tries == 0 {
 			// For a Job's policies. The pod goes without it as well.
@@ -170,13 +176,19 @@ func (t *Teller) send(ctx context.Context, e *entry, pod *v1.Pod, way string) er
 				t.opt.Log.WithError(err).WithField("pod", n.Pod.String()).Debug("no DisruptionTarget before the deletion")
 			}
 		}
-		return t.api.Delete(ctx, n.Pod.Namespace, n.Pod.Name, uid, false)
+		return t.api.Delete(ctx, n.Pod.Namespace, n.Pod.Name, uid, graceOf(n), false)
 	}
 	body, err := evictedPatch(uid, n.ID, e.Tries+1, e.Message, pod, now)
 	if err != nil {
 		return err
 	}
 	return t.api.PatchStatus(ctx, n.Pod.Namespace, n.Pod.Name, body, false)
+}
+
+// graceOf is the grace of a deletion in seconds. Where the containers are dead it is
+// 1: 0 would remove the object at once and leave kubelet with an orphan.
+func graceOf(n *eviction.Notice) int64 {
+	return max(1, int64((n.Grace+time.Second-1)/time.Second))
 }
 
 // expire ends what nobody wants to know any more.

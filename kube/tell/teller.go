@@ -164,6 +164,25 @@ func (t *Teller) Working() bool {
 	return t.reach && t.way != "" && t.way != None
 }
 
+// Ending implements eviction.Teller.
+func (t *Teller) Ending(id uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.entries[id]
+	return ok && e.Taken
+}
+
+// Telling implements eviction.Teller.
+func (t *Teller) Telling(id uint64) (eviction.Telling, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.entries[id]
+	if !ok {
+		return eviction.Telling{}, false
+	}
+	return eviction.Telling{Way: e.Way, Outcome: e.Outcome, Requests: e.Tries, Asked: e.Asked, Done: e.Done, Event: e.Event}, true
+}
+
 func (t *Teller) notify() {
 	select {
 	case t.wake <- struct{}{}:

@@ -1,0 +1,37 @@
+package eviction
+
+import (
+	"testing"
+	"time"
+)
+
+// Kubernetes is told when the runtime has noted the end, not before; a runtime that
+// does not answer, or does not note it, keeps nothing back for long.
+func TestToldWhenTheRuntimeHasNotedTheEnd(t *testing.T) {
+	for _, tt := range []struct {
+		what  string
+		hooks *fakeHooks
+		after time.Duration
+	}{
+		{"at once", &fakeHooks{}, 0},
+		{"a while later", &fakeHooks{notes: 300 * time.Millisecond}, 300 * time.Millisecond},
+		{"never", &fakeHooks{notes: time.Hour}, exitNotedWithin},
+		{"the runtime is away", &fakeHooks{unknown: true}, 0},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t)
+				r.teller, r.hooks = &fakeTeller{working: true}, tt.hooks
+				r.add(testPod{uid: "hog", usage: 2 * gi})
+				stop := r.evicted("hog")
+				defer stop()
+				pass(3 * time.Second)
+				rep := r.eng.History(1)[0]
+				r.teller.want(t, "met memory.available", "evicted hog")
+				if got := r.teller.at[1].Sub(rep.Time.Add(rep.Kill.Empty)); got < tt.after || got > tt.after+20*time.Millisecond {
+					t.Errorf("told %v after no process was left, want %v", got, tt.after)
+				}
+			})
+		})
+	}
+}
