@@ -187,6 +187,9 @@ func printDecision(out io.Writer, r *eviction.Report, about *inventory.Ref) {
 		}
 		if r.Soft != nil && r.Soft.Escalated == "" && r.Soft.Shortened == nil {
 			way = "the runtime (CRI), with grace"
+			if r.Soft.ByKubelet {
+				way = "kubelet, with grace"
+			}
 		}
 		verb, end := "killed", "verified dead"
 		if r.Outcome == eviction.OutcomeFailed {
@@ -199,6 +202,9 @@ func printDecision(out io.Writer, r *eviction.Report, about *inventory.Ref) {
 				fmt.Fprintf(out, "  error: %s\n", e)
 			}
 		}
+	}
+	if r.Telling != nil {
+		fmt.Fprintf(out, "  Kubernetes: %s\n", toldText(r.Telling))
 	}
 	for _, c := range r.Candidates {
 		if about != nil && c.Ref != *about && (r.Victim == nil || c.Ref != *r.Victim) {

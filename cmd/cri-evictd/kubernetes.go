@@ -147,3 +147,33 @@ func tellingText(t *eviction.TellingNow) string {
 	}
 	return text
 }
+
+// toldText is how far the telling of one eviction is.
+func toldText(t *eviction.Telling) string {
+	text, ok := map[string]string{
+		"":                 "not told yet",
+		tell.Told:          "Failed, reason Evicted",
+		tell.WithoutReason: "Failed; kubelet took the reason back, because every container ended with 0",
+		tell.Ended:         "it had ended by itself",
+		tell.Deleting:      "it is deleted",
+		tell.Gone:          "no such pod is left there",
+		tell.Static:        "static pods have no status to set; the event tells",
+		tell.Withdrawn:     "not told: the pod may run again",
+		tell.Refused:       "the API server did not take it",
+		tell.Expired:       "it could not be told for a day",
+		tell.Dropped:       "not told: too many were waiting",
+	}[t.Outcome]
+	if !ok {
+		text = t.Outcome
+	}
+	if t.Outcome == "" && t.Requests > 0 {
+		text = "told, and watched for kubelet's overwriting it"
+	}
+	if t.Requests > 0 {
+		text += fmt.Sprintf(" (by %s, %d requests, the last %s)", t.Way, t.Requests, t.Asked.UTC().Format(time.RFC3339))
+	}
+	if !t.Event {
+		text += "; its event is not sent yet"
+	}
+	return text
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cri-evictd/cri-evictd/eviction"
 	"github.com/cri-evictd/cri-evictd/internal/fakecri"
+	"github.com/cri-evictd/cri-evictd/kube/tell"
 )
 
 func TestKubeconfigOfKubelet(t *testing.T) {
@@ -61,6 +62,25 @@ func TestTellingText(t *testing.T) {
 		"https://x as n, by status, 0 told, 2 queued, 0 being verified, the oldest for 1m0s, does not answer: no route": {Server: "https://x", Node: "n", Way: "status", Queued: 2, OldestAge: time.Minute, Problem: "no route"},
 	} {
 		if got := tellingText(now); got != want {
+			t.Errorf("%q\nwant %q", got, want)
+		}
+	}
+}
+
+// Every outcome that a telling can have is told in words.
+func TestToldText(t *testing.T) {
+	at := time.Date(2026, 11, 30, 4, 0, 0, 0, time.UTC)
+	for _, outcome := range append(tell.Outcomes(), "") {
+		if got := toldText(&eviction.Telling{Outcome: outcome, Event: true}); got == outcome || got == "" {
+			t.Errorf("%q: no words", outcome)
+		}
+	}
+	for want, x := range map[string]eviction.Telling{
+		"not told yet; its event is not sent yet": {},
+		"told, and watched for kubelet's overwriting it (by status, 2 requests, the last 2026-11-30T04:00:00Z); its event is not sent yet": {Way: "status", Requests: 2, Asked: at},
+		"Failed, reason Evicted (by status, 1 requests, the last 2026-11-30T04:00:00Z)":                                                    {Way: "status", Requests: 1, Asked: at, Outcome: tell.Told, Event: true},
+	} {
+		if got := toldText(&x); got != want {
 			t.Errorf("%q\nwant %q", got, want)
 		}
 	}

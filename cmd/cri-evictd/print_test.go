@@ -71,7 +71,8 @@ func explained() admin.Explanation {
 				Kill: &eviction.KillReport{Intent: 41 * time.Microsecond, Sent: 62 * time.Microsecond, Settled: 90 * time.Second, Tries: 5, CRIError: "runtime is away"},
 			}, {
 				ID: 6, Time: time.Date(2026, 11, 29, 18, 29, 0, 0, time.UTC), Signal: eviction.AllocatableMemoryAvailable, Outcome: eviction.OutcomeEvicted, Summary: "meek was evicted", Memory: pressed(), Victim: &meek,
-				Kill: &eviction.KillReport{Direct: true, Intent: 41 * time.Microsecond, Sent: 62 * time.Microsecond, Settled: 12345 * time.Microsecond, Tries: 1},
+				Kill:    &eviction.KillReport{Direct: true, Intent: 41 * time.Microsecond, Sent: 62 * time.Microsecond, Settled: 12345 * time.Microsecond, Tries: 1},
+				Telling: &eviction.Telling{Way: "status", Outcome: "told", Requests: 1, Asked: time.Date(2026, 11, 29, 18, 29, 0, 0, time.UTC), Event: true},
 			}},
 		},
 		Holds: []admin.Hold{

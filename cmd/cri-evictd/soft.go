@@ -82,6 +82,12 @@ func printSoft(out io.Writer, s *eviction.SoftReport, u eviction.Unit) {
 		}
 		fmt.Fprintf(out, "  grace given to the pod: %s (it asks for %s, evictionMaxPodGracePeriod is %s)\n", s.PodGrace, asked, s.MaxPodGrace)
 	}
+	if s.ByKubelet {
+		fmt.Fprintln(out, "  ended by kubelet, which was told; hooks and order of the containers are its own")
+	}
+	if s.NotByKubelet != "" {
+		fmt.Fprintf(out, "  not ended by kubelet: %s\n", s.NotByKubelet)
+	}
 	for _, h := range s.Hooks {
 		result := "done"
 		if h.Error != "" {
