@@ -54,9 +54,10 @@ type Kubelet struct {
 	// Cgroup is the path of the cgroup above kubepods.
 	Cgroup string
 
-	opts KubeletOptions
-	dir  string
-	prog *program
+	opts   KubeletOptions
+	dir    string
+	fields map[string]any // of KubeletConfiguration
+	prog   *program
 }
 
 // StartKubelet returns when kubelet says that it is healthy. ctx bounds the
@@ -93,12 +94,9 @@ func StartKubelet(ctx context.Context, opts KubeletOptions) (*Kubelet, error) {
 	if err := makeCgroupRoot(filepath.Base(dir)); err != nil {
 		return nil, err
 	}
-	config, err := json.MarshalIndent(k.config(ports[0], ports[1]), "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("lab: kubelet's configuration: %w", err)
-	}
-	if err := os.WriteFile(k.ConfigFile, config, 0o600); err != nil {
-		return nil, fmt.Errorf("lab: %w", err)
+	k.fields = k.config(ports[0], ports[1])
+	if err := k.Reconfigure(nil); err != nil {
+		return nil, err
 	}
 	k.prog = &program{
 		name: "kubelet", path: opts.Binary, dir: k.dir, logFile: k.LogFile, ready: kubeletReady,
@@ -135,6 +133,21 @@ func (k *Kubelet) config(port, healthz int) map[string]any {
 	}
 	maps.Copy(c, k.opts.Config)
 	return c
+}
+
+// Reconfigure replaces fields of KubeletConfiguration, or removes those that are
+// nil, from the next Start on.
+func (k *Kubelet) Reconfigure(fields map[string]any) error {
+	maps.Copy(k.fields, fields)
+	maps.DeleteFunc(k.fields, func(_ string, v any) bool { return v == nil })
+	config, err := json.MarshalIndent(k.fields, "", "  ")
+	if err != nil {
+		return fmt.Errorf("lab: kubelet's configuration: %w", err)
+	}
+	if err := os.WriteFile(k.ConfigFile, config, 0o600); err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	return nil
 }
 
 // Start starts kubelet again after Stop, with the same configuration.

@@ -20,10 +20,11 @@ func write(args []string, stdout, stderr io.Writer) int {
 	flags.Var(&total, "total", "bytes to write")
 	flags.Var(&rate, "rate", "bytes to write per second, 0: at once")
 	hold := flags.Bool("hold", true, "stay when everything is written")
+	deaf := flags.Bool("ignore-term", false, "ignore SIGTERM")
 	if err := parse(flags, args); err != nil {
 		return 2
 	}
-	end := endSignals(false)
+	end := endSignals(*deaf)
 	f, err := os.OpenFile(filepath.Join(*dir, "workload.data"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
 		fmt.Fprintf(stderr, "workload: write: %v\n", err)

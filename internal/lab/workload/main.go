@@ -17,7 +17,7 @@ const usage = `usage: workload COMMAND [flags]
   ignore-term  stay, and ignore SIGTERM
   exit0        stay, and end with code 0 at SIGTERM
   write        write files at a rate, then stay
-               --dir DIR --total SIZE --rate SIZE [--hold=false]
+               --dir DIR --total SIZE --rate SIZE [--ignore-term] [--hold=false]
   files        make empty files at a rate, then stay
                --dir DIR --count N --rate N [--hold=false]
   flood        fill the page cache: write a file, if it is not there, and read it
