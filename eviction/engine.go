@@ -109,6 +109,10 @@ type Parts struct {
 	Teller Teller
 	// Slow is for disk, inodes and PIDs; what is nil in it is not read or not done.
 	Slow SlowParts
+	// Enforced says whether a proxy keeps held pods from starting; nil: it does.
+	// Where none does, the pod of an eviction starts again unless kubelet hears of it
+	// at once.
+	Enforced func() bool
 	// BetweenIntentAndKill is called by the killer thread; nil outside of tests
 	// that break off there.
 	BetweenIntentAndKill func()
@@ -153,6 +157,7 @@ type Engine struct {
 	gone        func(uid string) bool
 	factSources func() []SourceNow
 	teller      Teller
+	enforced    func() bool
 	soft        softHalf
 	slow        *slowReader
 	// slowEpisodes count the breaches of hard slow thresholds; the map is made once.
@@ -212,7 +217,7 @@ func New(set Settings, p Parts) (*Engine, error) {
 		unkillable: map[string]time.Time{},
 		absent:     map[string]time.Time{},
 		started:    p.Clock(),
-		hooks:      p.Hooks, terminating: p.Terminating, teller: p.Teller, gone: p.Gone, factSources: p.FactSources, soft: newSoftHalf(),
+		hooks:      p.Hooks, terminating: p.Terminating, teller: p.Teller, enforced: p.Enforced, gone: p.Gone, factSources: p.FactSources, soft: newSoftHalf(),
 	}
 	e.configured = set
 	if p.LedgerProblem != nil {

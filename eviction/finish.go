@@ -41,6 +41,7 @@ func (e *Engine) settle(ctx context.Context, log *logrus.Entry, d *Decision, rep
 		stopDone <- e.stopUntilDone(stopCtx, d.ID, pod.UID, pod.containers, pod.sandboxes, d.Grace, &stopped, log)
 	}()
 
+	e.tellUnheld(d)
 	ok, tries := verify(ctx, d, e.clock, stopped.Load, func() { e.tellDead(ctx, d) })
 	settled := e.clock()
 	report.Kill = killReport(d, settled, tries)

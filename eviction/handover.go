@@ -17,11 +17,12 @@ const (
 
 // handsOver says whether kubelet, which can be told, is to end the pod of a soft
 // eviction: it knows the order of the containers. It gives a pod its own grace and
-// cannot be told of another, so this is for pods that get more than the least.
+// cannot be told of another, so this is for pods that get more than the least; and
+// for all where no proxy enforces holds, because kubelet would start what we stop.
 // A static pod has no status to tell by, and without a cgroup nobody could see the
 // pod's end.
-func handsOver(static, visible bool, grace time.Duration) bool {
-	return !static && visible && grace > leastGrace
+func handsOver(static, visible, unheld bool, grace time.Duration) bool {
+	return !static && visible && (unheld || grace > leastGrace)
 }
 
 // handed is how far a pod that kubelet was told of has come.
@@ -61,7 +62,7 @@ func (e *Engine) handOver(ctx context.Context, ev *softEviction, containers []st
 	}
 	annotations := e.annotations(ctx, containers[0], log)
 	grace := graceFor(annotations, e.maxPodGrace())
-	if !handsOver(e.isStatic(pod.UID), len(pod.cgroups) > 0, grace) {
+	if !handsOver(e.isStatic(pod.UID), len(pod.cgroups) > 0, e.unheld(), grace) {
 		return false, nil
 	}
 	told := e.clock()

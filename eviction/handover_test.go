@@ -12,16 +12,17 @@ import (
 
 func TestHandsOver(t *testing.T) {
 	for _, tt := range []struct {
-		static, visible bool
-		grace           time.Duration
-		want            bool
+		static, visible, unheld bool
+		grace                   time.Duration
+		want                    bool
 	}{
-		{false, true, 30 * time.Second, true},
-		{false, true, leastGrace, false}, // kubelet would give the pod its own, which is longer
-		{true, true, 30 * time.Second, false},
-		{false, false, 30 * time.Second, false},
+		{false, true, false, 30 * time.Second, true},
+		{false, true, false, leastGrace, false}, // kubelet would give the pod its own, which is longer
+		{false, true, true, leastGrace, true},
+		{true, true, true, 30 * time.Second, false},
+		{false, false, true, 30 * time.Second, false},
 	} {
-		if got := handsOver(tt.static, tt.visible, tt.grace); got != tt.want {
+		if got := handsOver(tt.static, tt.visible, tt.unheld, tt.grace); got != tt.want {
 			t.Errorf("%+v: %t", tt, got)
 		}
 	}

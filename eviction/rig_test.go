@@ -36,6 +36,7 @@ type rig struct {
 	hooks   *fakeHooks
 	ending  func(uid string) bool
 	teller  *fakeTeller // nil: nobody is told
+	unheld  bool        // no proxy enforces holds
 	gone    func(uid string) bool
 	sources func() []SourceNow
 
@@ -177,8 +178,8 @@ func (r *rig) build() *Engine {
 		teller = r.teller
 	}
 	e, err := New(r.set, Parts{
-		Teller: teller,
-		Hooks:  hooks, Terminating: r.ending, Gone: r.gone, FactSources: r.sources,
+		Teller: teller, Enforced: func() bool { return !r.unheld },
+		Hooks: hooks, Terminating: r.ending, Gone: r.gone, FactSources: r.sources,
 		Store: store, Syncer: inventory.NewSyncer(store, r.runtime, r.cgroups, time.Now, log),
 		Holds: file, Ledger: r.ledger, Armed: r.armed, Runtime: r.runtime, Cgroups: r.cgroups,
 		Thaw:    func(p string) error { r.thawed = append(r.thawed, p); return nil },

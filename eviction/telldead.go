@@ -13,12 +13,23 @@ const (
 	exitNotedEvery  = 10 * time.Millisecond
 )
 
+// tellUnheld tells of a pod that was killed and that nobody keeps from starting
+// again: at once, because kubelet sees the sandbox's end, which takes no time, while
+// the containers still give their memory back.
+func (e *Engine) tellUnheld(d *Decision) {
+	if e.unheld() {
+		e.tell(d)
+	}
+}
+
+// unheld says that no proxy enforces holds.
+func (e *Engine) unheld() bool { return e.enforced != nil && !e.enforced() }
+
 // tellDead tells of a pod no process of which is left, as soon as the runtime has
-// noted that. A kubelet that is told before finds containers that seem to run after
-// it has stopped them, tries again, and has lost the reason by then (Kubernetes 1.37,
-// pkg/kubelet/kubelet.go SyncTerminatingPod; containerd deletes the task before it
-// notes the exit). Until the runtime has noted it kubelet cannot know of the end
-// either, so that nothing is lost by waiting, without a proxy too.
+// noted that. A kubelet that is told shortly before finds containers that seem to run
+// after it has stopped them, tries again, and has lost the reason by then (Kubernetes
+// 1.37, pkg/kubelet/kubelet.go SyncTerminatingPod; containerd deletes the task before
+// it notes the exit).
 func (e *Engine) tellDead(ctx context.Context, d *Decision) {
 	if e.teller == nil {
 		return

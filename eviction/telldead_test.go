@@ -35,3 +35,23 @@ func TestToldWhenTheRuntimeHasNotedTheEnd(t *testing.T) {
 		})
 	}
 }
+
+// Where no proxy keeps the pod from starting, kubelet has to hear of it before it
+// sees the sandbox's end.
+func TestToldAtOnceWithoutAProxy(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.teller, r.hooks = &fakeTeller{working: true}, &fakeHooks{notes: time.Second}
+		r.unheld = true
+		hog := r.add(testPod{uid: "hog", usage: 2 * gi})
+		hog.change(func(c *fakeCgroup) { c.immortal = true }) // still dying
+		stop := r.start()
+		defer stop()
+		pass(2 * time.Second)
+		r.node.setAvailable(breach)
+		pass(1200 * time.Millisecond)
+		if len(r.teller.notices) != 1 || killsOf(hog) == 0 {
+			t.Errorf("told %d times, %d kills, while it dies", len(r.teller.notices), killsOf(hog))
+		}
+	})
+}

@@ -119,6 +119,8 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 	if teller != nil {
 		parts.Teller = teller
 	}
+	seen := &proxySeen{clock: time.Now}
+	parts.Enforced = seen.enforces
 	engine, err := eviction.New(r.set, parts)
 	if err != nil {
 		return err
@@ -185,7 +187,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 	wg.Go(func() { usage.run(rest, engine.Alarm, log) })
 	wg.Go(func() { collector.Run(rest) })
 	facts.run(rest, &wg, syncer)
-	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, syncer, engine.NotAdmitted, uses, log) })
+	wg.Go(func() { followProxy(rest, cfg.ProxySocket.Path, seen, syncer, engine.NotAdmitted, uses, log) })
 	wg.Go(func() {
 		for range client.Ready(rest) {
 			syncer.MarkDirty()

@@ -16,14 +16,41 @@ import (
 const (
 	followFirst   = 100 * time.Millisecond
 	followLongest = 5 * time.Second
+	// proxyGoneAfter is when a proxy that went away is none any more: until then it
+	// is being restarted, and kubelet has no way to the runtime either.
+	proxyGoneAfter = 30 * time.Second
 )
+
+// proxySeen knows whether there is a proxy, which is what enforces holds.
+type proxySeen struct {
+	clock func() time.Time
+	mu    sync.Mutex
+	there bool
+	left  time.Time // when it went away; zero when none was there
+}
+
+func (p *proxySeen) set(there bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.there && !there {
+		p.left = p.clock()
+	}
+	p.there = there
+}
+
+// enforces says whether a proxy is there, or was a moment ago.
+func (p *proxySeen) enforces() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.there || !p.left.IsZero() && p.clock().Sub(p.left) < proxyGoneAfter
+}
 
 // followProxy feeds the inventory with what passes through the proxy, until ctx
 // ends, tells refused of new pods that were not admitted, and uses of images that
 // are pulled and used. A proxy that is not there is no fault of the evictor's: the
 // lists and the cgroup tree go on telling.
-func followProxy(ctx context.Context, socket string, syncer *inventory.Syncer, refused func(pod inventory.Ref, condition string), uses *gc.Uses, log logrus.FieldLogger) {
-	f := &follower{socket: socket, syncer: syncer, refused: refused, uses: uses, log: log}
+func followProxy(ctx context.Context, socket string, seen *proxySeen, syncer *inventory.Syncer, refused func(pod inventory.Ref, condition string), uses *gc.Uses, log logrus.FieldLogger) {
+	f := &follower{socket: socket, seen: seen, syncer: syncer, refused: refused, uses: uses, log: log}
 	f.all.Go(func() { f.follow(ctx) })
 	f.all.Wait()
 }
@@ -32,6 +59,7 @@ func followProxy(ctx context.Context, socket string, syncer *inventory.Syncer, r
 // new one too, and the old one until its calls have ended.
 type follower struct {
 	socket  string
+	seen    *proxySeen
 	syncer  *inventory.Syncer
 	refused func(pod inventory.Ref, condition string)
 	uses    *gc.Uses
@@ -46,6 +74,7 @@ func (f *follower) follow(ctx context.Context) {
 			noteImages(f.uses, &e)
 			switch {
 			case e.Type == proxy.EventHello:
+				f.seen.set(true)
 				f.log.WithField("proxySocket", f.socket).Info("following the proxy's events")
 				wait, said = followFirst, false
 			case e.Type == proxy.EventHandOver && !handedOver:
@@ -65,6 +94,7 @@ func (f *follower) follow(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		f.seen.set(false)
 		if !said && !errors.Is(err, context.Canceled) {
 			said = true
 			f.log.WithError(err).Warn("no events from the proxy; listing and the cgroup tree are used, holds are enforced only by a proxy")

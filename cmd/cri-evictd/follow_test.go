@@ -92,7 +92,10 @@ func TestFollowProxyReconnects(t *testing.T) {
 	asked := make(chan string, 10)
 	uses := gc.NewUses(nil, time.Now)
 	refused := func(pod inventory.Ref, condition string) { asked <- pod.String() + " " + pod.UID + " " + condition }
-	go func() { defer close(done); followProxy(ctx, n.path("proxy.sock"), syncer, refused, uses, log) }()
+	go func() {
+		defer close(done)
+		followProxy(ctx, n.path("proxy.sock"), &proxySeen{clock: time.Now}, syncer, refused, uses, log)
+	}()
 	eventually(t, "its absence is said", func() bool { return len(hook.AllEntries()) == 1 })
 
 	for round := range 2 {
@@ -132,5 +135,34 @@ func TestFollowProxyReconnects(t *testing.T) {
 	const there = "info: following the proxy's events"
 	if len(said) < 4 || said[0] != away || said[1] != there || said[2] != away || said[3] != there || len(said) > 5 {
 		t.Errorf("said %q", said)
+	}
+}
+
+// A proxy that is being restarted goes on keeping pods from starting: kubelet has no
+// other way to the runtime. One that stays away, or never was there, does not.
+func TestProxySeen(t *testing.T) {
+	now := time.Unix(1000, 0)
+	p := &proxySeen{clock: func() time.Time { return now }}
+	for i, step := range []struct {
+		there, gone bool
+		after       time.Duration
+		want        bool
+	}{
+		{},
+		{gone: true, after: time.Hour},
+		{there: true, want: true},
+		{after: time.Hour, want: true},
+		{gone: true, want: true},
+		{gone: true, after: 29 * time.Second, want: true},
+		{gone: true, after: time.Second},
+		{there: true, want: true},
+	} {
+		now = now.Add(step.after)
+		if step.there || step.gone {
+			p.set(step.there)
+		}
+		if got := p.enforces(); got != step.want {
+			t.Errorf("step %d: %t, want %t", i, got, step.want)
+		}
 	}
 }

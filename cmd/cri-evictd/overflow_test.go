@@ -112,7 +112,7 @@ func TestEventOverflowLeadsToANewList(t *testing.T) {
 	syncer := inventory.NewSyncer(store, inventory.CRIRuntime{Lister: own}, noTree{}, time.Now, log)
 	wg.Go(func() { syncer.Run(ctx) })
 	wg.Go(func() {
-		followProxy(ctx, n.path("relay.sock"), syncer, func(inventory.Ref, string) {}, gc.NewUses(nil, time.Now), log)
+		followProxy(ctx, n.path("relay.sock"), &proxySeen{clock: time.Now}, syncer, func(inventory.Ref, string) {}, gc.NewUses(nil, time.Now), log)
 	})
 	run("first")
 	eventually(t, "events are followed", func() bool {
