@@ -52,11 +52,6 @@ func disk(m *machine) {
 	m.same("a hung disk", pid)
 	m.run("fsfreeze", "-u", stateDir)
 
-	m.run("mount", "-o", "remount,ro", stateDir)
-	m.change()
-	m.same("a read-only disk", pid)
-	m.run("mount", "-o", "remount,rw", stateDir)
-
 	_, _ = m.try("dd", "if=/dev/zero", "of="+stateDir+"/full", "bs=1M") // until there is no room
 	m.change()
 	m.same("a full disk", pid)
