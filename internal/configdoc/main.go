@@ -87,7 +87,7 @@ A soft threshold (` + "`evictionSoft`" + `) evicts only after it was met for its
 more than they asked for, and with their own termination grace, at most ` + "`evictionMaxPodGracePeriod`" + `. Each soft signal needs a grace
 period. One that is not above the hard threshold never acts first; a warning says so.
 
-The signals are kubelet's. This version acts on the first two; entries for the others are checked and reported:
+The signals are kubelet's:
 
 `
 
