@@ -105,3 +105,23 @@ func TestDiskArmedByHand(t *testing.T) {
 		}
 	})
 }
+
+// A capacity that changes between the round and the note of what is armed makes
+// nothing unarmed.
+func TestCapacityChangesBeforeArmedIsNoted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := slowRig(t)
+		r.armed = &fakeArmed{}
+		f.fill(60 * gi)
+		stop := r.start()
+		pass(10 * time.Second)
+		stop()
+		r.eng.slow.take(NodeFsAvailable, Reading{At: time.Now(), Available: 20 * gi, Capacity: 200 * gi, Device: 1, Path: "/kubelet"})
+		r.eng.softArmed(map[Signal]uint64{})
+		for k, w := range r.eng.soft.watches {
+			if k.Signal == NodeFsAvailable && (!w.armed || k.Amount != 24*gi) {
+				t.Errorf("threshold of %d bytes, armed %v; want one of 24 GiB, armed", k.Amount, w.armed)
+			}
+		}
+	})
+}

@@ -25,9 +25,7 @@ func (e *Engine) softArmedBefore(th SoftThreshold) bool {
 
 // softArmed adds the soft thresholds that are acted on to what is remembered.
 func (e *Engine) softArmed(amounts map[Signal]uint64) {
-	for _, k := range e.thresholds(e.settings()) {
-		e.watchFor(k) // before the first save: it asks for what was remembered
-	}
+	e.watchAll(e.thresholds(e.settings())) // before the first save: it asks for what was remembered
 	e.soft.mu.Lock()
 	defer e.soft.mu.Unlock()
 	for k, w := range e.soft.watches {

@@ -119,12 +119,7 @@ func (e *Engine) watchThresholds(now time.Time, set *Settings) []*softWatch {
 	keys := e.thresholds(set)
 	s := &e.soft
 	var due []*softWatch
-	s.mu.Lock()
-	s.follow(keys)
-	s.mu.Unlock()
-	for _, k := range keys {
-		e.watchFor(k) // asks for what was in force before: not under the lock
-	}
+	e.watchAll(keys)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range s.watches {
@@ -171,6 +166,17 @@ func (e *Engine) watchThresholds(now time.Time, set *Settings) []*softWatch {
 		s.conditions = conditions{}
 	}
 	return due
+}
+
+// watchAll has a watch for each threshold: the one it had before its amount changed
+// with the capacity, or a new one.
+func (e *Engine) watchAll(keys []watchKey) {
+	e.soft.mu.Lock()
+	e.soft.follow(keys)
+	e.soft.mu.Unlock()
+	for _, k := range keys {
+		e.watchFor(k) // asks for what was in force before: not under the lock
+	}
 }
 
 // watchFor returns the watch of a threshold, made at first sight.
