@@ -20,9 +20,6 @@ type scripts struct {
 
 func newScripts(t *testing.T) *scripts {
 	t.Helper()
-	if _, err := exec.LookPath("sh"); err != nil {
-		t.Skip("no shell")
-	}
 	dir := t.TempDir()
 	s := &scripts{t: t, run: filepath.Join(dir, "run"), called: filepath.Join(dir, "called")}
 	bin := filepath.Join(dir, "bin")

@@ -93,14 +93,24 @@ func suite(all bool) []testMachine {
 		}},
 	}
 	if all {
-		// Twenty minutes of hand-overs, restarts and waiting for watchdogs. The units'
-		// sandboxes see no /var/tmp of the machine's.
+		// Twenty minutes of hand-overs, restarts and waiting for watchdogs.
 		machines = append(machines, testMachine{name: "units", memory: 2048, steps: []testStep{
-			{name: "units", folder: unitsFolder, timeout: 45 * time.Minute, env: []string{"TMPDIR=/srv"}},
+			{name: "units", folder: unitsFolder, timeout: 45 * time.Minute, env: []string{unitsTmp}},
 		}})
+	} else {
+		small := &machines[len(machines)-1]
+		small.steps = append(small.steps, testStep{name: "units", folder: unitsFolder, timeout: 15 * time.Minute, noSwap: true,
+			flags: []string{"-test.run=" + unitsTests}, env: []string{unitsTmp, "CRI_EVICTD_UNITS_TIMES=2"}})
 	}
 	return machines
 }
+
+// unitsTests are the parts of a life with the units, without those that repeat or
+// wait for minutes.
+const unitsTests = `^TestUnits$/^(as_installed|eviction|hand-overs|a_program_that_crashes_at_start|SIGSTOP|bypass_by_hand|disk|off)$`
+
+// unitsTmp: the units' sandboxes see no /var/tmp of the machine's.
+const unitsTmp = "TMPDIR=/srv"
 
 // unitsFolder has the tests that need two versions of the program.
 const unitsFolder = "test/units"
