@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -111,9 +110,9 @@ func memoryReport(s *MemorySample, v *MemoryVerdict, r *Rules) MemoryReport {
 	}
 }
 
-// candidateReports lists the pods of a plan in rank order, the barred ones
-// last.
-func candidateReports(pods []PlanPod, cands []Candidate, o RankOptions) []CandidateReport {
+// inRankOrder returns the indices of the pods as compare orders them, the barred
+// ones last.
+func inRankOrder(pods []PlanPod, compare func(a, b int) int) []int {
 	order := make([]int, len(pods))
 	for i := range order {
 		order[i] = i
@@ -122,8 +121,15 @@ func candidateReports(pods []PlanPod, cands []Candidate, o RankOptions) []Candid
 		if ab, bb := pods[a].Barred != "", pods[b].Barred != ""; ab != bb {
 			return firstIf(bb)
 		}
-		return cmp.Or(compareMemory(&cands[a], &cands[b], o))
+		return compare(a, b)
 	})
+	return order
+}
+
+// candidateReports lists the pods of a plan in rank order, the barred ones
+// last.
+func candidateReports(pods []PlanPod, cands []Candidate, o RankOptions) []CandidateReport {
+	order := inRankOrder(pods, func(a, b int) int { return compareMemory(&cands[a], &cands[b], o) })
 	kubelet := kubeletRanks(pods, cands)
 	out := make([]CandidateReport, 0, len(pods))
 	for rank, i := range order {

@@ -121,16 +121,7 @@ func (e *Engine) resourceReport(r *Reading, u Unit, minReclaim uint64, done *Rec
 // slowCandidates lists the pods of a plan in rank order, the barred ones last.
 func slowCandidates(pods []PlanPod, cands []Candidate, details []diskDetail, u Unit, shortage uint64, now time.Time) []CandidateReport {
 	rank := ourDiskRank(shortage)
-	order := make([]int, len(pods))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		if ab, bb := pods[a].Barred != "", pods[b].Barred != ""; ab != bb {
-			return firstIf(bb)
-		}
-		return compareDisk(&cands[a], &cands[b], u, rank)
-	})
+	order := inRankOrder(pods, func(a, b int) int { return compareDisk(&cands[a], &cands[b], u, rank) })
 	kubelet := kubeletDiskRanks(pods, cands, u)
 	out := make([]CandidateReport, 0, len(pods))
 	for n, i := range order {
