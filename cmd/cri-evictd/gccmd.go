@@ -81,40 +81,34 @@ func printGC(out io.Writer, p *gc.Plan) {
 
 func printContainers(out io.Writer, what string, steps []gc.ContainerStep) {
 	fmt.Fprintf(out, "\ndead containers and sandboxes that %s: %d\n", what, len(steps))
-	if len(steps) == 0 {
-		return
-	}
-	table(out, func(w io.Writer) {
-		fmt.Fprintln(w, "KIND\tPOD\tCONTAINER\tATTEMPT\tCREATED\tID\tBECAUSE")
-		for i := range steps {
-			s := &steps[i]
-			if i == gcShown {
-				fmt.Fprintf(w, "\t%d more\t\t\t\t\t\n", len(steps)-i)
-				break
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", s.Kind, s.Pod, s.Name, s.Attempt, ago(s.Created), shortID(s.ID), s.Why)
-		}
+	firstOf(out, steps, "KIND\tPOD\tCONTAINER\tATTEMPT\tCREATED\tID\tBECAUSE", "\t%d more\t\t\t\t\t\n", func(w io.Writer, s *gc.ContainerStep) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", s.Kind, s.Pod, s.Name, s.Attempt, ago(s.Created), shortID(s.ID), s.Why)
 	})
 }
 
 func printImages(out io.Writer, what string, steps []gc.ImageStep) {
 	fmt.Fprintf(out, "\nimages that %s: %d\n", what, len(steps))
+	firstOf(out, steps, "IMAGE\tID\tSIZE\tLAST USED\tBECAUSE", "%d more\t\t\t\t\n", func(w io.Writer, s *gc.ImageStep) {
+		name := "<none>"
+		if len(s.Names) > 0 {
+			name = s.Names[0]
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", name, shortID(s.ID), bytesText(s.Size), ago(s.LastUsed), s.Why)
+	})
+}
+
+// firstOf prints a table of the first steps, and how many more there are.
+func firstOf[S any](out io.Writer, steps []S, head, more string, row func(io.Writer, *S)) {
 	if len(steps) == 0 {
 		return
 	}
 	table(out, func(w io.Writer) {
-		fmt.Fprintln(w, "IMAGE\tID\tSIZE\tLAST USED\tBECAUSE")
-		for i := range steps {
-			s := &steps[i]
-			if i == gcShown {
-				fmt.Fprintf(w, "%d more\t\t\t\t\n", len(steps)-i)
-				break
-			}
-			name := "<none>"
-			if len(s.Names) > 0 {
-				name = s.Names[0]
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", name, shortID(s.ID), bytesText(s.Size), ago(s.LastUsed), s.Why)
+		fmt.Fprintln(w, head)
+		for i := range min(len(steps), gcShown) {
+			row(w, &steps[i])
+		}
+		if rest := len(steps) - gcShown; rest > 0 {
+			fmt.Fprintf(w, more, rest)
 		}
 	})
 }
