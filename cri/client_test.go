@@ -34,8 +34,9 @@ func start(t *testing.T) (*fakecri.Server, *cri.Client, context.Context) {
 	return s, c, ctx
 }
 
-func TestClientListsAndStops(t *testing.T) {
-	s, c, ctx := start(t)
+// runContainer starts a container in a sandbox of its own.
+func runContainer(ctx context.Context, t *testing.T, c *cri.Client) (sandbox, id string) {
+	t.Helper()
 	sb, err := c.Runtime().RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: "n", Uid: "u", Namespace: "ns"},
 	}})
@@ -49,10 +50,16 @@ func TestClientListsAndStops(t *testing.T) {
 	if _, err := c.Runtime().StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: ct.GetContainerId()}); err != nil {
 		t.Fatal(err)
 	}
+	return sb.GetPodSandboxId(), ct.GetContainerId()
+}
+
+func TestClientListsAndStops(t *testing.T) {
+	s, c, ctx := start(t)
+	sandbox, id := runContainer(ctx, t, c)
 	if list, err := c.ListSandboxes(ctx); err != nil || len(list) != 1 || list[0].GetMetadata().GetUid() != "u" {
 		t.Errorf("%v %v", list, err)
 	}
-	if err := c.StopContainer(ctx, ct.GetContainerId(), 7); err != nil {
+	if err := c.StopContainer(ctx, id, 7); err != nil {
 		t.Error(err)
 	}
 	req := new(runtimeapi.StopContainerRequest)
@@ -62,7 +69,7 @@ func TestClientListsAndStops(t *testing.T) {
 	if list, err := c.ListContainers(ctx); err != nil || len(list) != 1 || list[0].GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 		t.Errorf("%v %v", list, err)
 	}
-	if err := c.StopPodSandbox(ctx, sb.GetPodSandboxId()); err != nil {
+	if err := c.StopPodSandbox(ctx, sandbox); err != nil {
 		t.Error(err)
 	}
 	if v, err := c.Version(ctx); err != nil || v.GetRuntimeName() != "fake" {

@@ -109,20 +109,7 @@ func TestExec(t *testing.T) {
 
 func TestExited(t *testing.T) {
 	_, c, ctx := start(t)
-	sb, err := c.Runtime().RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: "n", Uid: "u", Namespace: "ns"},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ct, err := c.Runtime().CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sb.GetPodSandboxId(), Config: &runtimeapi.ContainerConfig{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := ct.GetContainerId()
-	if _, err := c.Runtime().StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
-		t.Fatal(err)
-	}
+	_, id := runContainer(ctx, t, c)
 	if got, err := c.Exited(ctx, id); err != nil || got {
 		t.Errorf("running: %t, %v", got, err)
 	}
