@@ -64,7 +64,7 @@ func (b *builder) marked(mark string) layer {
 
 // ForCritest makes every image that critest 1.37 pulls.
 func ForCritest(p Programs) (*Registry, error) {
-	b := &builder{registry: newRegistry(), guest: p.Guest}
+	b := &builder{registry: NewRegistry(), guest: p.Guest}
 	base := b.layer(userland(p)...)
 	sh := runConfig{Cmd: []string{"sh"}}
 

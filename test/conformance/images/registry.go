@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -11,17 +12,21 @@ import (
 // pulling needs. A repository is found by its path alone: a runtime asks the
 // same server for all registries.
 type Registry struct {
+	mu        sync.Mutex
 	manifests map[string]map[string][]byte // repository → tag or digest → manifest
 	blobs     map[string][]byte            // by digest
 }
 
-func newRegistry() *Registry {
+// NewRegistry returns one that serves nothing yet.
+func NewRegistry() *Registry {
 	return &Registry{manifests: map[string]map[string][]byte{}, blobs: map[string][]byte{}}
 }
 
 // add serves an image as "repository:tag".
 func (r *Registry) add(name string, img image) {
 	repository, tag, _ := strings.Cut(name, ":")
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.manifests[repository] == nil {
 		r.manifests[repository] = map[string][]byte{}
 	}
@@ -32,8 +37,25 @@ func (r *Registry) add(name string, img image) {
 	}
 }
 
+// AddData serves, as "repository:tag", an image with one file of this content, which
+// is no program. The same content gives the same image.
+func (r *Registry) AddData(name string, content []byte) error {
+	l, err := newLayer(file{name: "data", mode: 0o644, data: content})
+	if err != nil {
+		return err
+	}
+	img, err := newImage(runConfig{Cmd: []string{"/data"}}, l)
+	if err != nil {
+		return err
+	}
+	r.add(name, img)
+	return nil
+}
+
 // Names returns how many repositories and tags are served.
 func (r *Registry) Names() (repositories, tags int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, byRef := range r.manifests {
 		for ref := range byRef {
 			if !strings.HasPrefix(ref, "sha256:") {
@@ -56,16 +78,11 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.NotFound(w, req)
 		return
 	}
-	var body []byte
-	kind := "application/octet-stream"
-	if repository, ref, ok := strings.Cut(path, "/manifests/"); ok {
-		body, kind = r.manifests[repository][ref], typeManifest
-	} else if _, d, ok := strings.Cut(path, "/blobs/"); ok {
-		body = r.blobs[d]
-	} else if path == "" {
+	if path == "" {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
+	kind, body := r.content(path)
 	if body == nil {
 		http.NotFound(w, req)
 		return
@@ -73,4 +90,15 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Docker-Content-Digest", digest(body))
 	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(body))
+}
+
+// content is what is at a path below /v2/, nil for nothing.
+func (r *Registry) content(path string) (kind string, body []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if repository, ref, ok := strings.Cut(path, "/manifests/"); ok {
+		return typeManifest, r.manifests[repository][ref]
+	}
+	_, d, _ := strings.Cut(path, "/blobs/")
+	return "application/octet-stream", r.blobs[d]
 }
