@@ -1,5 +1,22 @@
 package lab
 
+import "fmt"
+
+// Config is a cri-evictd configuration with all that it writes in a folder of its
+// own, more lines at its end.
+func Config(dir, runtimeEndpoint, more string) string {
+	return fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
+kind: EvictionConfiguration
+metricsBindAddress: ""
+listen: %[1]s/cri.sock
+runtimeEndpoint: %[2]s
+adminSocket: %[1]s/admin.sock
+runDir: %[1]s/run
+stateDir: %[1]s/state
+kubeletRootDir: %[1]s/kubelet
+%[3]s`, dir, runtimeEndpoint, more)
+}
+
 // DisksOff are lines of a cri-evictd configuration, below evictionHard, that turn
 // every disk threshold off: how full the disk of the machine is, and what other
 // tests write on it, is no part of a test about memory.

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -183,16 +181,7 @@ func (n *node) config(hard string, more string) string {
 // appended to it.
 func (n *node) defaults(more string) string {
 	n.t.Helper()
-	text := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
-kind: EvictionConfiguration
-metricsBindAddress: ""
-listen: %[1]s/cri.sock
-runtimeEndpoint: %[2]s
-adminSocket: %[1]s/admin.sock
-runDir: %[1]s/run
-stateDir: %[1]s/state
-kubeletRootDir: %[1]s/kubelet
-%[3]s`, n.dir, n.runtime, more)
+	text := lab.Config(n.dir, n.runtime, more)
 	path := filepath.Join(n.dir, "config.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		n.t.Fatal(err)
@@ -205,7 +194,7 @@ type daemon struct {
 	n    *node
 	cmd  *exec.Cmd
 	done chan struct{}
-	log  *lockedBuffer
+	log  *lab.Output
 	cri  runtimeapi.RuntimeServiceClient
 	conn *grpc.ClientConn
 }
@@ -213,7 +202,7 @@ type daemon struct {
 // start runs the binary; bin is binary(t, tag).
 func (n *node) start(bin string, env []string, args ...string) *daemon {
 	n.t.Helper()
-	d := &daemon{n: n, cmd: exec.Command(bin, args...), done: make(chan struct{}), log: &lockedBuffer{}}
+	d := &daemon{n: n, cmd: exec.Command(bin, args...), done: make(chan struct{}), log: &lab.Output{}}
 	d.cmd.Env = append(os.Environ(), env...)
 	d.cmd.Stderr = io.MultiWriter(d.log, testWriter{n.t})
 	d.cmd.Stdout = d.cmd.Stderr
@@ -345,23 +334,6 @@ func (w testWriter) Write(b []byte) (int, error) {
 		w.t.Log(strings.TrimRight(string(b), "\n"))
 	}
 	return len(b), nil
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func jsonText(v any) string {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/cri-evictd/cri-evictd/internal/lab"
 )
 
 func TestServiceManagerIsToldOfEverything(t *testing.T) {
@@ -81,7 +83,7 @@ func TestSocketActivation(t *testing.T) {
 		answered <- err
 	}()
 	for range 3 {
-		var log buffer
+		var log lab.Output
 		// LISTEN_PID is the pid that exec keeps.
 		cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=cri exec "$0" "$@"`, r.program, "proxy", "--config", r.path("config.yaml"))
 		cmd.ExtraFiles = []*os.File{f}

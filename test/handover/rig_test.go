@@ -23,6 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/cri-evictd/cri-evictd/internal/fakecri"
+	"github.com/cri-evictd/cri-evictd/internal/lab"
 )
 
 // patience bounds every wait; nothing takes that long unless it is broken.
@@ -101,16 +102,7 @@ func newRig(t *testing.T, config string) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.runtime.Close)
-	text := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
-kind: EvictionConfiguration
-metricsBindAddress: ""
-listen: %[1]s/cri.sock
-runtimeEndpoint: %[2]s
-adminSocket: %[1]s/admin.sock
-stateDir: %[1]s/state
-runDir: %[1]s/run
-kubeletRootDir: %[1]s/kubelet
-%[3]s`, dir, r.runtime.Endpoint(), config)
+	text := lab.Config(dir, r.runtime.Endpoint().String(), config)
 	if err := os.WriteFile(r.path("config.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +137,7 @@ func (r *rig) installFile(b []byte) {
 type service struct {
 	r    *rig
 	cmd  *exec.Cmd
-	log  buffer
+	log  lab.Output
 	done chan struct{}
 }
 
@@ -303,21 +295,4 @@ func alive(pid int) bool {
 	}
 	_, rest, _ := strings.Cut(string(b), ") ")
 	return !strings.HasPrefix(rest, "Z")
-}
-
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *buffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *buffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -67,18 +67,7 @@ func (s *soak) set(ctx context.Context) error {
 	}
 	config := filepath.Join(s.dir, "config.yaml")
 	// A threshold so low that nothing is evicted: this is about keeping in step.
-	text := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
-kind: EvictionConfiguration
-metricsBindAddress: ""
-listen: %[1]s/cri.sock
-runtimeEndpoint: %[2]s
-adminSocket: %[1]s/admin.sock
-runDir: %[1]s/run
-stateDir: %[1]s/state
-kubeletRootDir: %[1]s/kubelet
-evictionHard:
-  memory.available: "16Mi"
-%[3]s`, s.dir, s.ctd.Socket, lab.DisksOff)
+	text := lab.Config(s.dir, s.ctd.Socket, "evictionHard:\n  memory.available: 16Mi\n"+lab.DisksOff)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}

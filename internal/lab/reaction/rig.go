@@ -180,17 +180,7 @@ func (r *rig) admin() *admin.Client {
 
 // serve runs cri-evictd with this threshold until stop is called.
 func (r *rig) serve(ctx context.Context, threshold uint64) (stop func(), err error) {
-	config := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
-kind: EvictionConfiguration
-metricsBindAddress: ""
-listen: %[1]s/cri.sock
-runtimeEndpoint: %[2]s
-adminSocket: %[1]s/admin.sock
-runDir: %[1]s/run
-stateDir: %[1]s/state
-evictionHard:
-  memory.available: "%[3]d"
-%[4]s`, r.dir, r.ctd.Socket, threshold, lab.DisksOff)
+	config := lab.Config(r.dir, r.ctd.Socket, fmt.Sprintf("evictionHard:\n  memory.available: \"%d\"\n", threshold)+lab.DisksOff)
 	path := filepath.Join(r.dir, "config.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return nil, err
