@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 )
 
 // UseFile keeps the uses of images over restarts: one JSON file that is replaced
@@ -48,7 +47,8 @@ func (f UseFile) Save(all map[string]Use) error {
 	if err != nil {
 		return fmt.Errorf("uses of images: %w", err)
 	}
-	part, err := os.CreateTemp(filepath.Dir(f.Path), filepath.Base(f.Path)+".part*")
+	// Always the same name: what a kill in the middle leaves is written over.
+	part, err := os.OpenFile(f.Path+".part", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("uses of images: %w", err)
 	}

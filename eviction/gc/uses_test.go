@@ -111,6 +111,10 @@ func TestUseFile(t *testing.T) {
 		t.Errorf("without a file: %v, %v", all, err)
 	}
 	want := map[string]Use{"i": {FirstSeen: noon, LastUsed: noon.Add(time.Hour), LastPulled: noon, Pulls: []time.Time{noon}, Until: noon}, "j": {FirstSeen: noon, LastUsed: noon}}
+	// What a kill left of an earlier one.
+	if err := os.WriteFile(f.Path+".part", []byte(strings.Repeat("x", 4096)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := f.Save(want); err != nil {
 		t.Fatal(err)
 	}
