@@ -14,7 +14,7 @@ SOAK     ?= 10m
 ERRCHECK    := github.com/kisielk/errcheck@v1.30.0
 ERRORLINT   := github.com/polyfloyd/go-errorlint@v1.8.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
+VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 LINTERS     := $(CACHE)/errcheck-v1.30.0 $(CACHE)/go-errorlint-v1.8.0 $(CACHE)/staticcheck-v0.8.2
 
 .DEFAULT_GOAL := help
