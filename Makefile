@@ -89,6 +89,10 @@ conformance: build ## run critest directly and through the proxy on a real conta
 soak: build ## kill containerd, proxy and evictor at random while pods come and go, for SOAK (10m) (root)
 	$(GO) run ./test/soak -binary $(BIN) -for $(SOAK)
 
+.PHONY: soak-handover
+soak-handover: ## restart the proxy 200 times under load on a real containerd, and hand over to programs that hang (root, 4 minutes)
+	CRI_EVICTD_RESTARTS=200 $(GO) test -count 1 -timeout 30m -v -run '^(TestRestartsUnderLoad|TestProgramThatHangs)' ./test/handover
+
 .PHONY: soak-kubelet
 soak-kubelet: ## run the tests on a real kubelet with one that has no Pods API (1.34; ten minutes more to build it the first time) (root)
 	CRI_EVICTD_KUBELET=1.34.4 $(GO) test -race -count 1 -timeout 60m -v ./test/kubelet

@@ -58,12 +58,14 @@ type handOver struct {
 	evict *pausable                   // nil: there is none here
 	// limit is how long calls may go on here afterwards.
 	limit func() time.Duration
+	// comeUp is how long a new process may take until it serves.
+	comeUp time.Duration
 	// leave ends this process.
 	leave context.CancelFunc
 }
 
 func newHandOver(p *process, log logrus.FieldLogger) *handOver {
-	return &handOver{process: p, log: log, self: func() (string, []string, error) {
+	return &handOver{process: p, log: log, comeUp: comeUp, self: func() (string, []string, error) {
 		path, err := os.Executable()
 		return path, os.Args[1:], err
 	}}
@@ -88,7 +90,7 @@ func (h *handOver) upgrade(ctx context.Context) (result upgraded, finish func(),
 	if err != nil {
 		return upgraded{}, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, comeUp)
+	ctx, cancel := context.WithTimeout(ctx, h.comeUp)
 	defer cancel()
 	newVersion, err := h.await(ctx, s)
 	if err != nil {
