@@ -196,7 +196,7 @@ func (c *Containerd) importImages(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
-	err = errors.Join(writeDockerArchive(f, binary, labImages()), f.Close())
+	err = errors.Join(WriteImages(f, binary), f.Close())
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,12 @@ func labImages() []image {
 	}
 }
 
+// WriteImages writes both images, made of the workload binary, as an archive for
+// `ctr images import`: for a containerd that is not the lab's.
+func WriteImages(w io.Writer, workload []byte) error {
+	return writeDockerArchive(w, workload, labImages())
+}
+
 // writeDockerArchive writes images of one layer, which holds the binary as
 // /workload and an empty /tmp, in the format of `docker save`. The same input
 // gives the same bytes.

@@ -23,7 +23,7 @@ var guestFiles embed.FS
 // nodePackages are installed in the machine. Everything else a test needs comes
 // with the test, or from the lab's cache.
 var nodePackages = []string{
-	"systemd", "systemd-sysv", "dbus", "udev", "kmod", "util-linux", "mount", "e2fsprogs", "procps", "iproute2", "containerd", "runc",
+	"systemd", "systemd-sysv", "dbus", "udev", "kmod", "util-linux", "mount", "e2fsprogs", "procps", "iproute2", "make", "containerd", "runc",
 }
 
 const (

@@ -61,6 +61,9 @@ const (
 	systemdTests  = `^(TestEvictsTheHog|TestKill9BetweenIntentAndKill|TestForeignCgroupParentIsNeverKilledDirectly)$/^(1\.6|[^0-9].*)$`
 )
 
+// onAndOffTest leaves a machine as it found it, and comes before those that do not.
+const onAndOffTest = "^TestOnAndOff$"
+
 // suite are the machines of `vm test`; all is with every end-to-end test under both
 // cgroup drivers.
 func suite(all bool) []testMachine {
@@ -68,6 +71,7 @@ func suite(all bool) []testMachine {
 	if all {
 		cgroupfs, systemd = "-test.skip=^TestVM", "-test.skip=^TestVM"
 	}
+	onAndOff := testStep{name: "on and off", folder: unitsFolder, timeout: 15 * time.Minute, env: []string{unitsTmp}, flags: []string{"-test.run=" + onAndOffTest}}
 	machines := []testMachine{
 		{name: "node", memory: 3072, steps: []testStep{
 			{name: "cgroupfs", folder: "cgroupfs", timeout: 5 * time.Minute, skips: pureV2},
@@ -95,7 +99,8 @@ func suite(all bool) []testMachine {
 	if all {
 		// Twenty minutes of hand-overs, restarts and waiting for watchdogs.
 		machines = append(machines, testMachine{name: "units", memory: 2048, steps: []testStep{
-			{name: "units", folder: unitsFolder, timeout: 45 * time.Minute, env: []string{unitsTmp}},
+			onAndOff,
+			{name: "units", folder: unitsFolder, timeout: 45 * time.Minute, env: []string{unitsTmp}, flags: []string{"-test.skip=" + onAndOffTest}},
 		}})
 	} else {
 		small := &machines[len(machines)-1]
@@ -208,7 +213,7 @@ func runSuite(ctx context.Context, machines []testMachine, logs string, stdout, 
 	if err := compile(ctx, machines, programs.host); err != nil {
 		return 0, err
 	}
-	if err := collectTools(ctx, stderr, filepath.Join(programs.host, "lab")); err != nil {
+	if err := collectTools(ctx, stderr, filepath.Join(programs.host, "lab"), withUnits(machines)); err != nil {
 		return 0, err
 	}
 	if programs, err = programs.asDisk(ctx, filepath.Join(dir, "programs.img")); err != nil {
@@ -288,6 +293,13 @@ func (s testStep) command() protocol.Step {
 	return protocol.Step{Name: s.name, Args: args, Env: env, Dir: filepath.Join(guestSource, s.folder), Timeout: s.timeout + time.Minute}
 }
 
+// withUnits says whether the tests of the units are among them.
+func withUnits(machines []testMachine) bool {
+	return slices.ContainsFunc(machines, func(m testMachine) bool {
+		return slices.ContainsFunc(m.steps, func(s testStep) bool { return s.folder == unitsFolder })
+	})
+}
+
 // compile builds what runs inside; static, as the machine may have another libc.
 // There is no race detector without cgo.
 func compile(ctx context.Context, machines []testMachine, dir string) error {
@@ -304,9 +316,7 @@ func compile(ctx context.Context, machines []testMachine, dir string) error {
 			return err
 		}
 	}
-	if slices.ContainsFunc(machines, func(m testMachine) bool {
-		return slices.ContainsFunc(m.steps, func(s testStep) bool { return s.folder == unitsFolder })
-	}) {
+	if withUnits(machines) {
 		for _, v := range []string{"v1", "v2"} {
 			err := lab.RunGo(ctx, source, nil, "build", "-ldflags=-s -w -X main.release="+v, "-o", filepath.Join(dir, "cri-evictd"+v), "./cmd/cri-evictd")
 			if err != nil {
@@ -328,8 +338,9 @@ func compile(ctx context.Context, machines []testMachine, dir string) error {
 	return nil
 }
 
-// collectTools copies the units of the lab's cache that its tools are in.
-func collectTools(ctx context.Context, log io.Writer, to string) error {
+// collectTools copies the units of the lab's cache that its tools are in, and
+// kubelet's if it is wanted.
+func collectTools(ctx context.Context, log io.Writer, to string, kubelet bool) error {
 	root, err := lab.CacheRoot()
 	if err != nil {
 		return err
@@ -337,23 +348,32 @@ func collectTools(ctx context.Context, log io.Writer, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
+	var programs []string
 	for _, v := range lab.Versions() {
 		tools, err := lab.Ensure(ctx, log, v)
 		if err != nil {
 			return err
 		}
-		for _, program := range []string{tools.Containerd, tools.Shim, tools.Ctr, tools.Runc, tools.Crictl, tools.Workload} {
-			rel, err := filepath.Rel(root, program)
-			if err != nil {
-				return err
-			}
-			unit, _, _ := strings.Cut(rel, "/")
-			if _, err := os.Stat(filepath.Join(to, unit)); err == nil {
-				continue
-			}
-			if err := quietly(ctx, nil, "cp", "-a", filepath.Join(root, unit), to); err != nil {
-				return err
-			}
+		programs = append(programs, tools.Containerd, tools.Shim, tools.Ctr, tools.Runc, tools.Crictl, tools.Workload)
+	}
+	if kubelet {
+		program, err := lab.EnsureKubelet(ctx, log, lab.Kubernetes)
+		if err != nil {
+			return err
+		}
+		programs = append(programs, program)
+	}
+	for _, program := range programs {
+		rel, err := filepath.Rel(root, program)
+		if err != nil {
+			return err
+		}
+		unit, _, _ := strings.Cut(rel, "/")
+		if _, err := os.Stat(filepath.Join(to, unit)); err == nil {
+			continue
+		}
+		if err := quietly(ctx, nil, "cp", "-a", filepath.Join(root, unit), to); err != nil {
+			return err
 		}
 	}
 	return nil
