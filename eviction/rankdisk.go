@@ -55,7 +55,9 @@ func overDisk(c *Candidate, u Unit) bool {
 // compareDisk orders two candidates for a signal of this unit: negative when a is
 // to be evicted before b. A pod that a soft eviction is stopping comes first.
 func compareDisk(a, b *Candidate, u Unit, o DiskRank) int {
-	if a.Known != b.Known {
+	// kubelet asks for a pod's number of PIDs after its priority.
+	late := u == Tasks && !o.UnknownLast
+	if a.Known != b.Known && !late {
 		return firstIf(a.Known == o.UnknownLast)
 	}
 	if a.Evicting != b.Evicting {
@@ -73,6 +75,9 @@ func compareDisk(a, b *Candidate, u Unit, o DiskRank) int {
 	}
 	if a.Priority != b.Priority {
 		return firstIf(a.Priority < b.Priority)
+	}
+	if a.Known != b.Known {
+		return firstIf(!a.Known)
 	}
 	if x, y := excessDisk(a, u, o), excessDisk(b, u, o); x != y {
 		return firstIf(x > y)

@@ -54,6 +54,7 @@ func TestDiskOrder(t *testing.T) {
 		}, "volumes layer"},
 		{"departure UnknownLast", Bytes, DiskRank{UnknownLast: true}, []Candidate{unknown, diskPod("known", 0, 0, gi, gi)}, "known unknown"},
 		{"kubelet's: pods without numbers go first", Bytes, DiskRank{}, []Candidate{diskPod("known", 0, 0, gi, gi), unknown}, "unknown known"},
+		{"kubelet's: of PIDs the priority comes before that", Tasks, DiskRank{}, []Candidate{diskPod("low", -1, 0, 800, 800), diskPod("same", 0, 0, 800, 800), unknown}, "low unknown same"},
 		{"PIDs: priority, then number", Tasks, ourDiskRank(100), []Candidate{
 			diskPod("many", 0, 0, 900, 900), diskPod("more", 0, 0, 950, 950), diskPod("low", -1, 0, 800, 800),
 		}, "low more many"},
