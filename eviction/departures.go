@@ -18,6 +18,10 @@ type AsKubelet struct {
 	// NoBreakers: kills that did not help, and pressure from outside of all pods,
 	// stop nothing.
 	NoBreakers bool
-	// GraceBelowHalf: HardGrace is given below half the threshold as well.
+	// GraceBelowHalf: HardGrace, and the 2 s of a hard eviction for PIDs, are given
+	// below half the threshold as well.
 	GraceBelowHalf bool
+	// InodesLessRequest: the ephemeral-storage request, which is in bytes, is taken
+	// off a pod's count of inodes.
+	InodesLessRequest bool
 }

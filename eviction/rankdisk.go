@@ -28,6 +28,14 @@ func ourDiskRank(shortage uint64) DiskRank {
 	return DiskRank{Shortage: shortage, SmallGainLast: true, UnknownLast: true, PlainInodes: true, GainOnly: true}
 }
 
+// diskRank is the order these rules ask for.
+func (r *Rules) diskRank(shortage uint64) DiskRank {
+	return DiskRank{
+		Shortage: shortage, SmallGainLast: r.SmallGainLast, UnknownLast: !r.AsKubelet.UnmeasuredFirst,
+		PlainInodes: !r.AsKubelet.InodesLessRequest, GainOnly: !r.AsKubelet.FreesNothing,
+	}
+}
+
 // leastGain is the least a stop must free, in the unit, for a pod to be a victim
 // at all; a pause process alone stays below it.
 func leastGain(u Unit) uint64 {
@@ -109,7 +117,7 @@ func chooseDisk(cands []Candidate, deletion []uint64, barred []bool, u Unit, ove
 			seen[AllBarred] = true
 		case !c.Known && o.UnknownLast:
 			seen[NoNumbers] = true
-		case o.GainOnly && c.Gain < least:
+		case o.GainOnly && c.Known && c.Gain < least:
 			seen[NothingToFree] = true
 			if deletion[i] >= least {
 				seen[OnlyDeletion] = true

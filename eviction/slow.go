@@ -266,18 +266,18 @@ func (e *Engine) chooseSlow(set *Settings, w *softWatch, now time.Time) (*Decisi
 	}
 	need := k.Amount + k.MinReclaim
 	lacking := need - min(need, w.last.Available)
-	rank := ourDiskRank(lacking)
-	victim, why := chooseDisk(cands, deletions(details), barred, k.Signal.Unit(), !k.hard, rank)
+	overOnly := !k.hard && !set.Rules.AsKubelet.WithinRequest
+	victim, why := chooseDisk(cands, deletions(details), barred, k.Signal.Unit(), overOnly, set.Rules.diskRank(lacking))
 	if victim < 0 {
 		return nil, why
 	}
-	outside := allGain(cands, barred) < lacking
+	outside := allGain(cands, barred) < lacking && !set.Rules.AsKubelet.NoBreakers
 	if outside && !set.Rules.Observe && e.outsideBefore(w) {
 		return nil, OutsidePressure
 	}
 	d := &Decision{
 		Signal: k.Signal, At: now, Plan: plan, Candidates: cands, Victim: victim, Outside: outside,
-		Rules: Rules{Amount: k.Amount, MinReclaim: k.MinReclaim, SmallGainLast: true, Observe: set.Rules.Observe, Paused: set.Rules.Paused},
+		Rules: Rules{Amount: k.Amount, MinReclaim: k.MinReclaim, SmallGainLast: set.Rules.SmallGainLast, Observe: set.Rules.Observe, Paused: set.Rules.Paused},
 		Sample: MemorySample{
 			At: w.last.At, Capacity: reading.Capacity, Kernel: w.last.Available, Kubelet: w.last.Available,
 		},
@@ -293,7 +293,7 @@ func (e *Engine) chooseSlow(set *Settings, w *softWatch, now time.Time) (*Decisi
 	}
 	e.soft.mu.Unlock()
 	// A fork bomb leaves nobody the tasks to end in an orderly way.
-	if k.hard && (k.Signal != PIDAvailable || !d.Verdict.Half) {
+	if k.hard && (k.Signal != PIDAvailable || !d.Verdict.Half || set.Rules.AsKubelet.GraceBelowHalf) {
 		d.Grace = slowGrace
 	}
 	return d, Chosen
