@@ -2,7 +2,6 @@ package eviction
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -82,7 +81,8 @@ func (e *Engine) slowWaits(set *Settings, w *softWatch, now time.Time) string {
 		e.syncer.MarkDirty()
 		return "the runtime's lists are too old and are being read anew"
 	}
-	s, ending := &e.soft, e.endingSlow(w)
+	coming, given := e.givenSlow(w)
+	s := &e.soft
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	need := w.key.Amount + w.key.MinReclaim
@@ -93,44 +93,21 @@ func (e *Engine) slowWaits(set *Settings, w *softWatch, now time.Time) string {
 		return w.busy
 	case set.Rules.Observe:
 		return ""
+	case s.reclaiming(w):
+		return reclaimingText
 	case !w.key.hard && now.Sub(w.killedAt) < softSpacing:
 		return "the eviction before has had no time to show"
 	}
-	var coming uint64
-	for _, ev := range s.running {
-		switch other := ev.d.slow; {
-		case other == nil:
-		case other.reading.Device == w.last.Device && other.unit == w.key.Signal.Unit():
-			if ev.d.soft == nil {
-				return fmt.Sprintf("decision %d: a pod is being evicted for %s", ev.d.ID, ev.d.Signal)
-			}
-			coming += ev.d.Candidates[ev.d.Victim].Gain
-		case ev.d.soft == nil && !ev.settled:
-			return fmt.Sprintf("decision %d: a pod is being evicted for %s", ev.d.ID, ev.d.Signal)
-		}
+	more, why := s.comingOf(w, e.sampler.plan.Load(), given)
+	if why != "" {
+		return why
 	}
-	coming += ending + w.coming.left(now, w.last.Available)
+	coming += more
+	coming += w.coming.left(now, w.last.Available)
 	if coming > 0 && !w.halfGone() && w.last.Available+coming >= need {
 		return "what evicted pods give back is still coming"
 	}
 	return ""
-}
-
-// endingSlow is what pods that are being deleted will give back soon: all they
-// have on the device.
-func (e *Engine) endingSlow(w *softWatch) uint64 {
-	plan := e.sampler.plan.Load()
-	if plan == nil || !slices.ContainsFunc(plan.Pods, func(p PlanPod) bool { return p.Ending }) {
-		return 0
-	}
-	cands, _ := e.measureSlow(plan, w.key.Signal, w.last.Device)
-	var total uint64
-	for i := range cands {
-		if plan.Pods[i].Ending {
-			total += cands[i].Usage
-		}
-	}
-	return total
 }
 
 // tellNear tells whoever measures pods on which devices a threshold is met or
@@ -264,6 +241,7 @@ func (e *Engine) chooseSlow(set *Settings, w *softWatch, now time.Time) (*Decisi
 		// One that is being deleted gives all it has back by itself.
 		barred[i] = plan.Pods[i].Barred != "" || plan.Pods[i].Ending || !k.hard && plan.Pods[i].Evicting != 0
 	}
+	e.soft.barBegun(plan, barred)
 	need := k.Amount + k.MinReclaim
 	lacking := need - min(need, w.last.Available)
 	overOnly := !k.hard && !set.Rules.AsKubelet.WithinRequest

@@ -43,6 +43,7 @@ func (e *Engine) beginSlow(ctx context.Context, w *softWatch, d *Decision) {
 	ev := &softEviction{d: d, watch: w, hardened: make(chan *Decision, 1)}
 	s.mu.Lock()
 	s.running[uid] = ev
+	s.readAgain(d.At)
 	s.noteSlow(w, d)
 	w.busy, w.tried, w.disk, w.said = fmt.Sprintf("decision %d: a pod is being evicted for it", d.ID), false, nil, ""
 	s.mu.Unlock()
@@ -96,13 +97,11 @@ func (e *Engine) killNow(d *Decision) {
 // then, and only those go that the eviction ended; the pod is held, so that no
 // missing record makes kubelet run one again.
 func (e *Engine) removeContainers(ctx context.Context, log *logrus.Entry, ev *softEviction, d *Decision) {
-	if d.slow == nil {
-		return
-	}
 	e.soft.mu.Lock()
-	ev.settled = true
+	ev.settled = d.slow != nil
+	e.soft.readAgain(e.clock())
 	e.soft.mu.Unlock()
-	if e.slow.parts.Remove == nil || d.slow.unit == Tasks || d.kill.at() != killSettled {
+	if d.slow == nil || e.slow.parts.Remove == nil || d.slow.unit == Tasks || d.kill.at() != killSettled {
 		return
 	}
 	timer := time.NewTimer(observedEnds)
@@ -146,8 +145,7 @@ func (e *Engine) tryReclaimer(ctx context.Context, w *softWatch) bool {
 	if r == nil || w.tried && !again || w.key.Signal == PIDAvailable {
 		return false
 	}
-	w.tried = true
-	w.busy = "containers and images that nobody needs are being removed"
+	w.tried, w.busy = true, reclaimingText
 	k := w.key
 	need := k.Amount + k.MinReclaim
 	_, reading := e.slow.reading(k.Signal)
@@ -168,7 +166,12 @@ func (e *Engine) tryReclaimer(ctx context.Context, w *softWatch) bool {
 		default:
 		}
 		close(over)
-		w.busy, w.disk, w.after, w.reclaimedAt = "", done, e.clock(), e.clock()
+		w.busy, w.disk, w.reclaimedAt = "", done, e.clock()
+		for _, other := range s.watches { // what they read is from before
+			if other.key.slow && other.last.Device == want.Device {
+				other.after = w.reclaimedAt
+			}
+		}
 	}
 	reclaimCtx, cancel := context.WithTimeout(ctx, reclaimDiskFor)
 	// Not waited for at the end: a call of it may hang longer than we live.

@@ -100,16 +100,45 @@ func TestSoftDiskTakesAnother(t *testing.T) {
 		r.annotate("p1", "120", "")
 		r.annotate("writer", "2", "")
 		r.ignoreTerm("p1", 2*time.Minute)
-		f.has("p1", 1, 30*gi, 10)
-		f.has("writer", 1, 20*gi, 10)
+		f.has("p1", 1, 10*gi, 10)
+		f.has("writer", 1, 9*gi, 10)
 		defer r.start()()
 		pass(3 * time.Second)
 		r.node.setAvailable(900 * mi)
 		pass(12 * time.Second)
 		r.wantOutcomes("evicting p1")
-		f.fill(29 * gi)
+		f.fill(20*gi + 1) // what p1 has is enough
+		pass(15 * time.Second)
+		r.wantOutcomes("evicting p1")
+		f.fill(20*gi - 1) // and here is not
 		pass(15 * time.Second)
 		r.wantOutcomes("evicting p1", "evicted writer")
+	})
+}
+
+// A hard threshold does not wait for the grace of a soft eviction, however much
+// that will give back: it shortens it.
+func TestHardDiskShortensSoft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, f := slowRig(t)
+		r.hooks = &fakeHooks{annotations: map[string]map[string]string{}}
+		r.set.MaxPodGrace = 2 * time.Minute
+		r.set.Slow = append(r.set.Slow, SlowThreshold{Signal: NodeFsAvailable, Value: threshold(t, "30%"), Grace: 5 * time.Second})
+		r.add(testPod{uid: "writer", usage: 100 * mi})
+		r.add(testPod{uid: "other", usage: 100 * mi})
+		r.annotate("writer", "120", "")
+		r.ignoreTerm("writer", 2*time.Minute)
+		f.has("writer", 1, 40*gi, 10)
+		f.has("other", 1, 30*gi, 10)
+		f.frees("writer", 40*gi, time.Second)
+		defer r.start()()
+		pass(3 * time.Second)
+		f.fill(29 * gi)
+		pass(15 * time.Second)
+		r.wantOutcomes("evicting writer")
+		f.fill(11 * gi)
+		pass(20 * time.Second)
+		r.wantOutcomes("evicted writer")
 	})
 }
 

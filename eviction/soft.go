@@ -95,6 +95,7 @@ func (e *Engine) chooseSoft(set *Settings, w *softWatch, now time.Time) (*Decisi
 		barred[i] = plan.Pods[i].Barred != "" || plan.Pods[i].Evicting != 0 || plan.Pods[i].Ending
 		cands[i].Out = w.key.Signal == AllocatableMemoryAvailable && !plan.Pods[i].inPods
 	}
+	e.soft.barBegun(plan, barred)
 	rules := *set.rulesOf(w.key.Signal)
 	rules.Amount, rules.MinReclaim = w.key.Amount, w.key.MinReclaim
 	rules.Observe, rules.Paused = set.Rules.Observe, set.Rules.Paused
@@ -202,6 +203,7 @@ func (e *Engine) beginSoft(ctx context.Context, w *softWatch, d *Decision) {
 	s := &e.soft
 	s.mu.Lock()
 	s.running[d.pod().UID] = ev
+	s.readAgain(d.At)
 	s.noteSlow(w, d)
 	w.busy, w.tried, w.reclaim, w.disk, w.said = fmt.Sprintf("decision %d: a pod is being evicted for it", d.ID), false, nil, nil, ""
 	s.mu.Unlock()
@@ -253,6 +255,7 @@ func (e *Engine) softOver(ev *softEviction) {
 		w.done(now, ev.d.Verdict.Available)
 		s.doneSlow(ev.d, now)
 	}
+	s.readAgain(now)
 	s.mu.Unlock()
 	// A hard decision that came too late to shorten anything: the fast half waits
 	// for it.
@@ -290,6 +293,7 @@ func (e *Engine) killedHard(at time.Time) {
 			w.done(at, w.last.Available)
 		}
 	}
+	e.soft.readAgain(at)
 }
 
 // onlyReported says why a soft decision is not carried out.
