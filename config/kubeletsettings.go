@@ -154,13 +154,7 @@ func (f *settingsFile) settings() (KubeletSettings, error) {
 	errs = append(errs, kubeletSignals("evictionHard", hard, s.Hard, eviction.ParseThreshold)...)
 	errs = append(errs, kubeletSignals("evictionSoft", f.EvictionSoft, s.Soft, eviction.ParseThreshold)...)
 	errs = append(errs, kubeletSignals("evictionMinimumReclaim", f.EvictionMinimumReclaim, s.MinReclaim, reclaimOf)...)
-	for sig, text := range f.EvictionSoftGracePeriod {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("evictionSoftGracePeriod[%q]: %w", sig, err))
-		}
-		s.Grace[eviction.Signal(sig)] = d
-	}
+	errs = append(errs, kubeletGraces(f.EvictionSoftGracePeriod, s.Soft, s.Grace)...)
 	for _, d := range []struct {
 		key, text string
 		to        *time.Duration
@@ -205,6 +199,35 @@ func kubeletSignals(field string, from map[string]string, to map[eviction.Signal
 		}
 		if !t.Off {
 			to[sig] = t
+		}
+	}
+	return errs
+}
+
+// kubeletGraces reads the grace periods of the soft thresholds, with kubelet's
+// reasons not to start (Kubernetes 1.37, pkg/kubelet/eviction/helpers.go
+// parseGracePeriods and ParseThresholdConfig).
+func kubeletGraces(from map[string]string, soft map[eviction.Signal]eviction.Threshold, to map[eviction.Signal]time.Duration) []error {
+	const field = "evictionSoftGracePeriod"
+	var errs []error
+	for name, text := range from {
+		sig := eviction.Signal(name)
+		d, err := time.ParseDuration(text)
+		switch {
+		case !slices.Contains(eviction.Signals(), sig):
+			err = errors.New("no such signal: kubelet does not start")
+		case err == nil && d < 0:
+			err = errors.New("is negative: kubelet does not start")
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s[%q]: %q: %w", field, name, text, err))
+			continue
+		}
+		to[sig] = d
+	}
+	for sig := range soft {
+		if _, written := from[string(sig)]; !written {
+			errs = append(errs, fmt.Errorf("%s[%q]: is missing: kubelet does not start", field, sig))
 		}
 	}
 	return errs
