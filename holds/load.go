@@ -19,6 +19,16 @@ const fileMode = 0o644
 // the last one can have got without it showing in the file.
 const generationStep = 1 << 16
 
+// uninterrupted is a system call that begins anew when a signal ended it: the Go
+// runtime sends itself some, and allocating on a tmpfs ends at any.
+func uninterrupted(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
 // load opens the file or makes one, and fills the slots.
 func (w *Writer) load() error {
 	f, h, err := w.openExisting()
@@ -55,7 +65,8 @@ func (w *Writer) load() error {
 	}
 	// The whole file gets its memory now: with the node out of memory a write
 	// must not need a page.
-	if err := unix.Fallocate(int(f.Fd()), 0, 0, fileSize); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+	err = uninterrupted(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, fileSize) })
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("allocating %s: %w", w.path, err)
 	}
 	if err := w.storeMark(); err != nil {
