@@ -109,7 +109,7 @@ func (m *machine) install() {
 
 func (m *machine) configure(more string) {
 	m.t.Helper()
-	text := fmt.Sprintf("apiVersion: cri-evictd.io/v1alpha1\nkind: EvictionConfiguration\nruntimeEndpoint: %s\nhandOverTimeout: 8s\n%s", m.ctd.Socket, more)
+	text := fmt.Sprintf("apiVersion: cri-evictd.io/v1alpha1\nkind: EvictionConfiguration\nruntimeEndpoint: %s\nhandOverTimeout: 30s\n%s", m.ctd.Socket, more)
 	must(m.t, os.WriteFile(config, []byte(text), 0o644))
 }
 

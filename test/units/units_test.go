@@ -169,12 +169,13 @@ func times(t *testing.T, n int) int {
 
 func handOvers(m *machine) {
 	t := m.t
-	l := m.load()
+	l, pulls := m.load(), m.puller()
 	n := times(t, 20)
 	for i := range n {
 		version := []string{"v2", "v1"}[i%2]
 		m.program(version)
 		before, beforeEv := m.pid(unitProx), m.pid(unitEv)
+		pulled := pulls.begin(m.handedOver(before))
 		out := m.run(program, "upgrade")
 		if i == 0 {
 			t.Log(out)
@@ -182,7 +183,9 @@ func handOvers(m *machine) {
 		if p, e := m.pid(unitProx), m.pid(unitEv); p == before || e == beforeEv || !m.active(unitProx) || !m.active(unitEv) {
 			t.Fatalf("hand-over %d: proxy %d then %d, evictor %d then %d: %s", i, before, p, beforeEv, e, out)
 		}
+		pulled()
 	}
+	t.Logf("%d images were being pulled meanwhile, and were", pulls.pulled)
 	if r := l.end(); len(r.failed) > 0 || len(r.connects) > 0 {
 		t.Errorf("%d hand-overs: %d calls and %d connects failed", n, len(r.failed), len(r.connects))
 	}
