@@ -1,6 +1,7 @@
 package systemd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -109,6 +110,51 @@ func TestOldFailuresAndGarbageDoNotCount(t *testing.T) {
 	s.script("exit-code", "proxy-stopped")
 	if s.starts() != 1 {
 		t.Errorf("%d starts", s.starts())
+	}
+}
+
+// Whatever is in the run directory, the fifth failure starts the bypass.
+func TestNothingInTheRunDirectoryKeepsTheBypassFromStarting(t *testing.T) {
+	now := uptime(t)
+	recent := strings.Repeat(fmt.Sprintln(now), 4)
+	for name, text := range map[string]string{
+		"octal":      "08\n" + recent,
+		"long":       "99999999999999999999\n" + recent,
+		"no newline": "\x00\x00" + strings.Repeat("x", 100) + "\n" + recent + "7",
+		"huge":       recent + strings.Repeat(fmt.Sprintln(now), 1<<20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScripts(t)
+			if err := os.WriteFile(filepath.Join(s.run, "failures"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.script("signal", "proxy-stopped")
+			if s.starts() != 1 {
+				t.Errorf("%d starts", s.starts())
+			}
+		})
+	}
+	for name, link := range map[string]string{"folder": "", "link to nowhere": "nowhere/at/all"} {
+		t.Run(name, func(t *testing.T) {
+			s := newScripts(t)
+			for _, f := range []string{"failures", "failures.part", "bypassed"} {
+				path := filepath.Join(s.run, f)
+				err := os.MkdirAll(filepath.Join(path, "x"), 0o755)
+				if link != "" {
+					err = errors.Join(err, os.RemoveAll(path), os.Symlink(link, path))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 5 {
+				s.script("signal", "proxy-stopped")
+			}
+			s.script("", "bypassed", "begin")
+			if _, err := strconv.Atoi(strings.TrimSpace(s.file("bypassed"))); s.starts() != 1 || err != nil {
+				t.Errorf("%d starts, since %q", s.starts(), s.file("bypassed"))
+			}
+		})
 	}
 }
 

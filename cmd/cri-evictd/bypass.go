@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -145,21 +146,24 @@ func (a *app) handBackWhenWell(ctx context.Context, runDir string) error {
 		fmt.Fprintln(a.out, "the bypass was wanted by hand: it stays")
 		return nil
 	}
+	if !exists(filepath.Join(runDir, bypassedFile)) {
+		fmt.Fprintln(a.out, "there is no bypass")
+		return nil
+	}
 	now, err := sinceBoot()
 	if err != nil {
 		return err
 	}
+	// Whatever is wrong with the notes, the bypass must come to an end: without them
+	// it has lasted since the boot, and never came too early.
 	began, err := readMoments(filepath.Join(runDir, bypassedFile))
 	if err != nil {
-		return err
+		fmt.Fprintln(a.err, err)
 	}
-	if len(began) == 0 {
-		fmt.Fprintln(a.out, "there is no bypass")
-		return nil
-	}
+	began = append([]time.Duration{0}, recent(began, now, now)...)
 	before, err := readMoments(filepath.Join(runDir, episodesFile))
 	if err != nil {
-		return err
+		fmt.Fprintln(a.err, err)
 	}
 	before = recent(before, now, handBackMemory)
 	if wait := handBackAfter(len(before)) - (now - began[len(began)-1]); wait > 0 {
@@ -170,7 +174,7 @@ func (a *app) handBackWhenWell(ctx context.Context, runDir string) error {
 		return fmt.Errorf("the proxy is not well yet: %w", err)
 	}
 	if err := writeMoments(filepath.Join(runDir, episodesFile), append(before, now)); err != nil {
-		return err
+		fmt.Fprintln(a.err, err)
 	}
 	return a.handBack(ctx, runDir)
 }
@@ -199,10 +203,16 @@ func recent(moments []time.Duration, now, within time.Duration) []time.Duration 
 // readMoments reads times since boot in whole seconds, one a line; what is none is
 // passed over, no file is none.
 func readMoments(path string) ([]time.Duration, error) {
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if err != nil {
+		return nil, fmt.Errorf("moments: %w", err)
+	}
+	defer func() { _ = f.Close() }() // read only; nothing can be lost
+	const most = 4096                // more is not ours
+	b, err := io.ReadAll(io.LimitReader(f, most))
 	if err != nil {
 		return nil, fmt.Errorf("moments: %w", err)
 	}

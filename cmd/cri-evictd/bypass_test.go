@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,6 +76,38 @@ func TestNoHandBack(t *testing.T) {
 	}
 	if out := say(); !strings.Contains(out, "by hand") {
 		t.Errorf("%q", out)
+	}
+}
+
+// Notes that are damaged, or of another time, do not make a bypass last for ever.
+func TestDamagedNotesDoNotKeepTheBypass(t *testing.T) {
+	// The proxy on trial is this test's own program, with a configuration that ends it.
+	t.Setenv(asMain, "1")
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte("mode: no\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := sinceBoot(); err != nil || now < firstHandBack {
+		t.Skipf("this machine was started less than %s ago: %v", firstHandBack, err)
+	}
+	for name, text := range map[string]string{
+		"empty": "", "garbage": "x\n-3\n", "the future": "1999999999\n", "huge": strings.Repeat("x", 1<<20) + "\n", "folder": "/",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, bypassedFile)
+			err := os.WriteFile(path, []byte(text), 0o600)
+			if text == "/" {
+				err = errors.Join(os.Remove(path), os.Mkdir(path, 0o755), os.Mkdir(filepath.Join(dir, episodesFile), 0o755))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, out, errOut := command(t, "--config", config, "bypass", "off", "--when-well", "--run-dir", dir)
+			if code != exitProblem || !strings.Contains(errOut, "the proxy is not well yet") {
+				t.Errorf("exit %d, %q, %q", code, out, errOut)
+			}
+		})
 	}
 }
 
