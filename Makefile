@@ -70,11 +70,17 @@ test-lab: ## run the tests on real containerd 1.6 and 2.4 (root)
 test-vm: ## run the tests that need cgroup v2, systemd or a memory to exhaust, in a virtual machine (root, Debian, x86_64; ARGS='-only packed'; ARGS=-all: every end-to-end test with both cgroup drivers and the systemd units, hours; ARGS='-all -only ^units': the units, 25 minutes)
 	$(GO) build -o bin/evictd-vm ./test/vm
 	bin/evictd-vm test $(ARGS)
+	$(if $(ARGS),,bin/evictd-vm powercut -cuts 5)
 
 .PHONY: soak-vm
 soak-vm: ## watch in the virtual machine for SOAK (10m) each that load without shortage costs no pod (root, Debian, x86_64)
 	$(GO) build -o bin/evictd-vm ./test/vm
 	bin/evictd-vm soak -for $(SOAK) $(ARGS)
+
+.PHONY: soak-powercut
+soak-powercut: ## cut the virtual machine's power 50 times at random points of evictions and hand-overs (ARGS='-cuts 5 -seed 1'; root, Debian, x86_64)
+	$(GO) build -o bin/evictd-vm ./test/vm
+	bin/evictd-vm powercut -cuts 50 -pictures 10 $(ARGS)
 
 .PHONY: vm
 vm: ## run CMD='a shell line' in the virtual machine (ARGS='-m 1024 -swap 512 -share DIR:/mnt:rw'; root, Debian, x86_64)

@@ -67,9 +67,13 @@ var allowed = map[string][]string{
 	"test/conformance/images": {},
 	"test/conformance/guest":  {},
 
-	"test/vm":          {"internal/lab", "test/vm/protocol"},
+	"test/vm":          {"internal/lab", "test/vm/cutdisk", "test/vm/protocol", "test/vm/survivor/told"},
 	"test/vm/agent":    {"test/vm/protocol"},
 	"test/vm/protocol": {},
+	"test/vm/cutdisk":  {},
+
+	"test/vm/survivor":      {"admin", "cgroupfs", "cri", "internal/fakecri", "internal/lab", "test/vm/survivor/told"},
+	"test/vm/survivor/told": {"holds"},
 }
 
 // forbidden are imports of others that a folder may not have.

@@ -4,6 +4,7 @@
 //
 //	evictd-vm test [-only REGEXP]
 //	evictd-vm soak [-for 10m]
+//	evictd-vm powercut [-cuts N] [-pictures N] [-seed N]
 //	evictd-vm run [-m MIB] [-swap MIB] [-share DIR:MOUNT[:rw]] -- COMMAND [ARG...]
 //	evictd-vm build
 package main
@@ -35,6 +36,7 @@ const (
 const usage = `usage: vm COMMAND [flags]
   test   run the tests that need cgroup v2, systemd or a memory of their own
   soak   the tests in which nothing may happen, for longer
+  powercut  cut the machine's power again and again
   run    run a command in the machine: its output and exit code are this program's
   build  make the machine's image and get qemu, and no more
 `
@@ -50,7 +52,7 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	commands := map[string]func(context.Context, []string, io.Writer, io.Writer) (int, error){
-		"test": testCommand, "soak": soakCommand, "run": runCommand, "build": buildCommand,
+		"test": testCommand, "soak": soakCommand, "run": runCommand, "build": buildCommand, "powercut": powercutCommand,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
 		fmt.Fprint(stderr, usage)
