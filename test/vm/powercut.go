@@ -27,7 +27,7 @@ const (
 	cutBoot = 5 * time.Minute
 	// mostRequests is how many requests of its disk a machine may live, and mostLife
 	// how long, when pods are evicted; an eviction takes some thirty.
-	mostRequests = 150
+	mostRequests = 90
 	mostLife     = time.Minute
 	// duringBoot is the share of cuts, in percent, that come before the machine has
 	// got over the one before, and bootRequests how many requests it has for that.
@@ -230,6 +230,8 @@ func (p *powercut) watch(lines <-chan string, began time.Time) (when string, err
 				return "", err
 			case word == told.Fail:
 				return "", errors.New(rest)
+			case word == told.Version && p.first():
+				fmt.Fprintf(p.out, "vm: `cri-evictd version` takes %s in the machine\n", rest)
 			case word == told.Checked:
 				checked = true
 				if p.facts.LookOnly {
@@ -253,6 +255,9 @@ func (p *powercut) watch(lines <-chan string, began time.Time) (when string, err
 		}
 	}
 }
+
+// first says whether this is the first boot.
+func (p *powercut) first() bool { return len(p.facts.Began) == 0 }
 
 // look at other moments at which the power might have gone. A ledger must then have
 // at least what it had at the last flush before, and at most what it had then.

@@ -103,7 +103,7 @@ func (n *node) start(ctx context.Context) error {
 	}
 	begun := time.Now()
 	err := exec.CommandContext(ctx, program, "version").Run()
-	told.Say("VERSION takes", time.Since(begun)) // how slow the machine is
+	told.Say(told.Version, time.Since(begun))
 	if err != nil {
 		return err
 	}

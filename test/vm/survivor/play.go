@@ -91,7 +91,8 @@ func (n *node) evictions(ctx context.Context) error {
 	for {
 		uid := lab.NewUID()
 		told.Say(told.Began, uid)
-		p, err := n.run(ctx, "BestEffort", uid, 0, hogSize)
+		// Not BestEffort, whose start the pressure of the last eviction forbids for a while.
+		p, err := n.run(ctx, "Burstable", uid, 0, hogSize)
 		if err != nil {
 			return err
 		}

@@ -24,6 +24,7 @@ const (
 	Live    = "LIVE"    // pods are evicted and processes hand over from now on
 	Began   = "BEGAN"   // a pod that will be evicted; its UID follows
 	Kept    = "KEPT"    // a decision that must not be lost; ID and UID follow
+	Version = "VERSION" // what `cri-evictd version` takes, to compare machines
 	Fail    = "FAIL"    // what is wrong follows
 )
 
