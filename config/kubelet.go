@@ -22,8 +22,6 @@ type Kubelet struct {
 	// HardMemory is its hard memory.available threshold; Off when it has none,
 	// so that there is no backstop below ours.
 	HardMemory eviction.Threshold
-	// SoftMemory is its soft one; Off when it has none.
-	SoftMemory eviction.Threshold
 	// KubeReserved and SystemReserved are the memory kept from pods, in bytes.
 	KubeReserved, SystemReserved uint64
 	// EnforcesPods: enforceNodeAllocatable has "pods", the default. kubelet then
@@ -36,7 +34,6 @@ type Kubelet struct {
 type kubeletFile struct {
 	Kind                         string            `json:"kind"`
 	EvictionHard                 map[string]string `json:"evictionHard"`
-	EvictionSoft                 map[string]string `json:"evictionSoft"`
 	MergeDefaultEvictionSettings bool              `json:"mergeDefaultEvictionSettings"`
 	KubeReserved                 map[string]string `json:"kubeReserved"`
 	SystemReserved               map[string]string `json:"systemReserved"`
@@ -66,14 +63,13 @@ func parseKubelet(b []byte) (Kubelet, error) {
 		return Kubelet{}, fmt.Errorf("kind %q: must be KubeletConfiguration", f.Kind)
 	}
 	k := Kubelet{EnforcesPods: f.EnforceNodeAllocatable == nil || slices.Contains(f.EnforceNodeAllocatable, "pods")}
-	var errs [4]error
+	var errs [3]error
 	k.HardMemory, errs[0] = kubeletThreshold("evictionHard", f.EvictionHard)
 	if _, written := f.EvictionHard[string(eviction.MemoryAvailable)]; !written && (f.EvictionHard == nil || f.MergeDefaultEvictionSettings) {
 		k.HardMemory = eviction.Threshold{Quantity: KubeletDefaultMemory, Text: "100Mi (kubelet's default)"}
 	}
-	k.SoftMemory, errs[1] = kubeletThreshold("evictionSoft", f.EvictionSoft)
-	k.KubeReserved, errs[2] = reservedMemory("kubeReserved", f.KubeReserved)
-	k.SystemReserved, errs[3] = reservedMemory("systemReserved", f.SystemReserved)
+	k.KubeReserved, errs[1] = reservedMemory("kubeReserved", f.KubeReserved)
+	k.SystemReserved, errs[2] = reservedMemory("systemReserved", f.SystemReserved)
 	if err := errors.Join(errs[:]...); err != nil {
 		return Kubelet{}, err
 	}

@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/cri-evictd/cri-evictd/eviction"
 )
 
 func TestKubeletHardMemory(t *testing.T) {
@@ -66,22 +64,19 @@ func TestKubeletReservations(t *testing.T) {
 		name, text   string
 		kube, system uint64
 		enforces     bool
-		soft         string
 		err          string
 	}{
-		{name: "nothing written", text: kind, enforces: true, soft: "not set"},
+		{name: "nothing written", text: kind, enforces: true},
 		// bugs.md B47
-		{name: "reserved", text: kind + "kubeReserved: {memory: 2Gi, cpu: 100m}\nsystemReserved: {memory: 1Gi}\n", kube: 2 << 30, system: 1 << 30, enforces: true, soft: "not set"},
-		{name: "numbers", text: kind + "kubeReserved: {memory: 1073741824}\n", kube: 1 << 30, enforces: true, soft: "not set"},
-		{name: "zero", text: kind + "kubeReserved: {memory: \"0\"}\nsystemReserved: {cpu: \"1\"}\n", enforces: true, soft: "not set"},
-		{name: "pods", text: kind + "enforceNodeAllocatable: [pods, kube-reserved]\n", enforces: true, soft: "not set"},
-		{name: "none", text: kind + "enforceNodeAllocatable: [none]\n", soft: "not set"},
-		{name: "empty list", text: kind + "enforceNodeAllocatable: []\n", soft: "not set"},
-		{name: "others only", text: kind + "enforceNodeAllocatable: [kube-reserved]\n", soft: "not set"},
-		{name: "soft", text: kind + "evictionSoft: {memory.available: 1Gi, nodefs.available: 10%}\n", enforces: true, soft: "1Gi"},
+		{name: "reserved", text: kind + "kubeReserved: {memory: 2Gi, cpu: 100m}\nsystemReserved: {memory: 1Gi}\n", kube: 2 << 30, system: 1 << 30, enforces: true},
+		{name: "numbers", text: kind + "kubeReserved: {memory: 1073741824}\n", kube: 1 << 30, enforces: true},
+		{name: "zero", text: kind + "kubeReserved: {memory: \"0\"}\nsystemReserved: {cpu: \"1\"}\n", enforces: true},
+		{name: "pods", text: kind + "enforceNodeAllocatable: [pods, kube-reserved]\n", enforces: true},
+		{name: "none", text: kind + "enforceNodeAllocatable: [none]\n"},
+		{name: "empty list", text: kind + "enforceNodeAllocatable: []\n"},
+		{name: "others only", text: kind + "enforceNodeAllocatable: [kube-reserved]\n"},
 		{name: "negative", text: kind + "kubeReserved: {memory: -1Gi}\n", err: `kubeReserved[memory]: "-1Gi": must not be negative`},
 		{name: "nonsense", text: kind + "systemReserved: {memory: lots}\n", err: `systemReserved[memory]: "lots"`},
-		{name: "soft nonsense", text: kind + "evictionSoft: {memory.available: lots}\n", err: `evictionSoft["memory.available"]: "lots"`},
 		{name: "several", text: kind + "systemReserved: {memory: x}\nkubeReserved: {memory: z}\n", err: `kubeReserved[memory]: "z"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -92,7 +87,7 @@ func TestKubeletReservations(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || k.KubeReserved != tt.kube || k.SystemReserved != tt.system || k.EnforcesPods != tt.enforces || k.SoftMemory.Text != tt.soft {
+			if err != nil || k.KubeReserved != tt.kube || k.SystemReserved != tt.system || k.EnforcesPods != tt.enforces {
 				t.Errorf("%+v, %v, want %+v", k, err, tt)
 			}
 		})
@@ -101,7 +96,7 @@ func TestKubeletReservations(t *testing.T) {
 
 func FuzzKubelet(f *testing.F) {
 	for _, s := range []string{"", "kind: KubeletConfiguration\n", "kind: KubeletConfiguration\nevictionHard: {memory.available: 5%}\n", "{", "evictionHard: [1]",
-		"kind: KubeletConfiguration\nkubeReserved: {memory: 1Gi}\nsystemReserved: {memory: -1}\nenforceNodeAllocatable: [none]\nevictionSoft: {memory.available: 1e400}\n"} {
+		"kind: KubeletConfiguration\nkubeReserved: {memory: 1Gi}\nsystemReserved: {memory: -1}\nenforceNodeAllocatable: [none]\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -109,10 +104,8 @@ func FuzzKubelet(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, th := range []eviction.Threshold{k.HardMemory, k.SoftMemory} {
-			if th.Auto || th.Off != (th.Resolve(1<<50) == 0) && th.Share == nil {
-				t.Errorf("%q: %+v", b, th)
-			}
+		if th := k.HardMemory; th.Auto || th.Off != (th.Resolve(1<<50) == 0) && th.Share == nil {
+			t.Errorf("%q: %+v", b, th)
 		}
 		if k.KubeReserved > 1<<63-1 || k.SystemReserved > 1<<63-1 {
 			t.Errorf("%q: %+v", b, k)

@@ -46,6 +46,7 @@ func (a *app) checkMachine(ctx context.Context, f *findings, cfg config.Config, 
 			f.add(levelError, "kubelet beside us", "%v", err)
 		} else {
 			sideBySide(f, cfg, &res, &k, capacity)
+			offerConditions(f, cfg, &res, &k, capacity)
 		}
 	}
 	h := res.headroom(m)
@@ -61,11 +62,6 @@ func checkKubelet(f *findings, cfg config.Config, m *machine, res *resolved) {
 	if res.kubeletErr != nil {
 		f.add(levelError, "kubelet", "%v", res.kubeletErr)
 		return
-	}
-	if soft := res.kubelet.SoftMemory; !soft.Off {
-		if theirs := soft.Resolve(m.info.MemTotal); theirs > r.Amount {
-			f.add(levelWarning, "kubelet", "its soft memory.available %s is above our threshold %s: kubelet evicts as well, and holds nothing", bytesText(theirs), bytesText(r.Amount))
-		}
 	}
 	t := res.kubelet.HardMemory
 	if t.Off {
