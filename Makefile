@@ -87,17 +87,29 @@ vm: ## run CMD='a shell line' in the virtual machine (ARGS='-m 1024 -swap 512 -s
 	@$(GO) build -o bin/evictd-vm ./test/vm
 	@bin/evictd-vm run $(ARGS) -- "$${CMD:?say what to run: make vm CMD='uname -a'}"
 
+.PHONY: e2e
+e2e: ## run the tests beside a real kubelet and API server, as test-lab does too (root; 4 minutes)
+	$(GO) test -race -count 1 -timeout 30m -v ./test/cluster
+
 .PHONY: conformance
 conformance: build ## run critest directly and through the proxy on a real containerd 2.4 and compare (root, Debian 12, 6 minutes)
 	$(GO) run ./test/conformance -binary $(BIN)
 
 .PHONY: soak
-soak: build ## kill containerd, proxy and evictor at random while pods come and go, for SOAK (10m) (root)
+soak: build soak-cluster ## kill containerd, proxy and evictor at random while pods come and go, for SOAK (10m), after soak-cluster (root)
 	$(GO) run ./test/soak -binary $(BIN) -for $(SOAK)
 
 .PHONY: soak-handover
 soak-handover: ## restart the proxy 200 times under load on a real containerd, and hand over to programs that hang (root, 4 minutes)
 	CRI_EVICTD_RESTARTS=200 $(GO) test -count 1 -timeout 30m -v -run '^(TestRestartsUnderLoad|TestProgramThatHangs)' ./test/handover
+
+.PHONY: soak-cluster
+soak-cluster: ## run all of e2e's matrix, with pods coming and going for SOAK (10m), directly and through the proxy (root)
+	CRI_EVICTD_SOAK=$(SOAK) $(GO) test -race -count 1 -timeout 4h -v ./test/cluster
+
+.PHONY: comparison
+comparison: ## evict the same pods by kubelet and by cri-evictd and write the tables of docs/kubelet-comparison.md (root; 10 minutes)
+	CRI_EVICTD_SOAK=$(SOAK) CRI_EVICTD_COMPARISON=$(CURDIR)/docs/kubelet-comparison.md $(GO) test -count 1 -timeout 30m -v -run TestComparison ./test/cluster
 
 .PHONY: soak-kubelet
 soak-kubelet: ## run the tests on a real kubelet with one that has no Pods API (1.34; ten minutes more to build it the first time) (root)

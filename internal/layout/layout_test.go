@@ -55,6 +55,7 @@ var allowed = map[string][]string{
 	"internal/lab/reaction": {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 
 	"cmd/cri-evictd":  {"admin", "cgroupfs", "config", "cri", "eviction", "eviction/diskusage", "eviction/gc", "eviction/gc/criruntime", "holds", "internal/unixsock", "inventory", "kube", "kube/allocated", "kube/apiwatch", "kube/podsapi", "kube/tell", "proxy", "systemd"},
+	"test/cluster":    {},
 	"test/e2e":        {},
 	"test/kubelet":    {},
 	"test/tell":       {},

@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cri-evictd/cri-evictd/kube/tell"
+)
+
+// The API server is away during the eviction and over a restart of ours: the pod is
+// down at once, stays so, and is told of once.
+func toldAfterAnOutage(s *stage) {
+	s.evictor(policy{pods: s.podsThreshold()})
+	pod := s.create(slowHog("late"))
+	s.awaitRunning(pod)
+	if err := s.plane.StopAPIServer(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.awaitKilled(pod.UID)
+	if err := s.evict.kill(); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.evict.start(); err != nil {
+		s.t.Fatal(err)
+	}
+	eventually(s.t, "it waits in the queue", 30*time.Second, func() error {
+		st, err := s.client().Status(s.t.Context())
+		if err != nil {
+			return err
+		}
+		if now := st.Engine.Telling; now == nil || now.Queued != 1 || now.Reachable {
+			return fmt.Errorf("%+v", now)
+		}
+		return nil
+	})
+	if err := s.plane.StartAPIServer(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	log := s.logSize() // before that kubelet says of each pod that the API server is away
+	// kubelet learns of it when its own watch is back, and writes what it knows until
+	// then; we see that and tell it again.
+	want := ending{exit: 137, settling: 30 * time.Second}
+	s.awaitEvicted(pod, want)
+	s.awaitTold(1)
+	s.audit(pod, want, log)
+	s.mustBeUntouched()
+}
+
+// awaitTold returns when this many tellings of this process have come to their end.
+func (s *stage) awaitTold(n uint64) {
+	s.t.Helper()
+	eventually(s.t, "the telling has come to its end", time.Minute, func() error {
+		st, err := s.client().Status(s.t.Context())
+		if err != nil {
+			return err
+		}
+		var told uint64
+		for _, x := range st.Engine.Telling.Told {
+			if x.Outcome == tell.Told {
+				told += x.Count
+			}
+		}
+		if told != n {
+			return fmt.Errorf("%+v", st.Engine.Telling)
+		}
+		return nil
+	})
+	s.awaitSettled()
+}
+
+// awaitSettled returns when nothing is left to be told.
+func (s *stage) awaitSettled() {
+	s.t.Helper()
+	eventually(s.t, "everything is told", time.Minute, func() error {
+		st, err := s.client().Status(s.t.Context())
+		if err != nil {
+			return err
+		}
+		if st.Engine.Telling.Queued+st.Engine.Telling.Verifying > 0 {
+			return fmt.Errorf("%+v", st.Engine.Telling)
+		}
+		return nil
+	})
+}
