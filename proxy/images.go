@@ -33,6 +33,9 @@ type images struct {
 	pulls    map[string]int       // repository → pulls under way
 	wanted   map[string]time.Time // canonical name → when it was last asked for
 	reserved map[string]*reservation
+	// before is closed when the process before this one has finished its calls,
+	// which are not known here; nil: there is none, or it has.
+	before <-chan struct{}
 }
 
 // reservation is an image that is being removed.
@@ -67,16 +70,24 @@ func (c *imageCall) add(names ...string) {
 // begin notes a call under way. While one of its images is being removed it waits
 // for the end of that, and not longer than ctx.
 func (m *images) begin(ctx context.Context, c *imageCall) {
+	m.whenFree(ctx, c, func() {
+		for _, n := range c.names {
+			m.active[n]++
+			if c.pull {
+				m.pulls[cri.ImageRepository(n)]++
+			}
+		}
+	})
+}
+
+// whenFree calls note, with mu held, as soon as none of the call's images is being
+// removed, or ctx has ended.
+func (m *images) whenFree(ctx context.Context, c *imageCall, note func()) {
 	for {
 		m.mu.Lock()
 		r := m.removing(c)
 		if r == nil || ctx.Err() != nil {
-			for _, n := range c.names {
-				m.active[n]++
-				if c.pull {
-					m.pulls[cri.ImageRepository(n)]++
-				}
-			}
+			note()
 			m.mu.Unlock()
 			return
 		}
@@ -134,14 +145,11 @@ func (m *images) missed() {
 	m.began = time.Now()
 }
 
-// asked notes that somebody asked about an image: kubelet does before it creates a
-// container of it.
-func (m *images) asked(name string) {
-	c := imageCall{}
-	c.add(name)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.want(c.names)
+// asked notes that somebody asks about images: kubelet does before it creates a
+// container of one. While that is being removed it waits for the end, and not longer
+// than ctx: who is told that it is there does not pull it.
+func (m *images) asked(ctx context.Context, c *imageCall) {
+	m.whenFree(ctx, c, func() { m.want(c.names) })
 }
 
 // want remembers the names; mu is held. When there are too many the older half
@@ -178,6 +186,14 @@ func (m *images) reserve(names []string, quiet, limit time.Duration) (token stri
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
+	if m.before != nil {
+		select {
+		case <-m.before:
+			m.before, m.began = nil, now
+		default:
+			return "", fmt.Errorf("%w: the process before this one has not finished its calls", ErrImageWanted)
+		}
+	}
 	if watched := now.Sub(m.began); watched < quiet {
 		return "", fmt.Errorf("%w: this proxy has been watching for %s only", ErrImageWanted, watched.Round(time.Second))
 	}

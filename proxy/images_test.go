@@ -74,7 +74,7 @@ func TestReservation(t *testing.T) {
 			m.begin(t.Context(), p)
 			m.end(p, digest)
 		}, false},
-		{"somebody has asked about it", func(m *images) { time.Sleep(quiet); m.asked("app:1") }, false},
+		{"somebody has asked about it", func(m *images) { time.Sleep(quiet); m.asked(t.Context(), callOf(false, "app:1")) }, false},
 		{"two pulls, one is over", func(m *images) {
 			p := callOf(true, "app:1")
 			m.begin(t.Context(), p)
@@ -96,6 +96,31 @@ func TestReservation(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What the process before this one still does is not known: nothing is reserved until
+// it has ended, and for the minimum age after.
+func TestNothingIsReservedBesideAPredecessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const quiet = time.Minute
+		before := make(chan struct{})
+		m := newImages()
+		m.before = before
+		wanted := func(want bool) {
+			t.Helper()
+			token, err := m.reserve([]string{"app:1"}, quiet, time.Second)
+			if errors.Is(err, ErrImageWanted) != want {
+				t.Errorf("%q, %v", token, err)
+			}
+		}
+		time.Sleep(time.Hour)
+		wanted(true)
+		close(before)
+		wanted(true)
+		time.Sleep(quiet)
+		wanted(false)
+		m.releaseAll()
+	})
 }
 
 // While an image is being removed its pulls and creations wait, and nobody else.
@@ -150,7 +175,7 @@ func TestWantedIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newImages()
 		for i := range 3 * wantedMost {
-			m.asked(fmt.Sprintf("app-%d:1", i))
+			m.asked(t.Context(), callOf(false, fmt.Sprintf("app-%d:1", i)))
 			time.Sleep(time.Second)
 		}
 		if n := len(m.wanted); n > wantedMost {
@@ -159,7 +184,7 @@ func TestWantedIsBounded(t *testing.T) {
 		if _, err := m.reserve([]string{fmt.Sprintf("app-%d:1", 3*wantedMost-1)}, time.Minute, time.Second); !errors.Is(err, ErrImageWanted) {
 			t.Errorf("the newest was forgotten: %v", err)
 		}
-		m.asked(strings.Repeat("x", nameLongest+1))
+		m.asked(t.Context(), callOf(false, strings.Repeat("x", nameLongest+1)))
 		if _, ok := m.wanted[strings.Repeat("x", nameLongest+1)]; ok {
 			t.Error("a name of any length is remembered")
 		}
@@ -179,9 +204,12 @@ func TestReserveImage(t *testing.T) {
 	id := pulled.GetImageRef()
 	ask := ImageReservation{Names: []string{id, "app:1"}, Quiet: 0, Limit: time.Minute}
 	quiet := ask
+	r.proxy.images.mu.Lock()
+	r.proxy.images.began = time.Now().Add(-time.Hour)
+	r.proxy.images.mu.Unlock()
 	// The proxy remembers the pull by the name and by the ID it was answered with.
 	for _, name := range []string{id, "app:1"} {
-		quiet.Names, quiet.Quiet = []string{name}, time.Since(r.proxy.images.began)
+		quiet.Names, quiet.Quiet = []string{name}, 50*time.Minute
 		if _, err := ReserveImage(r.ctx(), socket, quiet); !errors.Is(err, ErrImageWanted) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -190,8 +218,8 @@ func TestReserveImage(t *testing.T) {
 	if err != nil || token == "" {
 		t.Fatalf("%q, %v", token, err)
 	}
-	// Status is answered, whatever happens to the image.
-	if _, err := images.ImageStatus(r.ctx(), &runtimeapi.ImageStatusRequest{Image: spec}); err != nil {
+	// Who asks about another image does not wait.
+	if _, err := images.ImageStatus(r.ctx(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "other:1"}}); err != nil {
 		t.Error(err)
 	}
 	sandbox, err := r.cri().RunPodSandbox(r.ctx(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
@@ -211,6 +239,11 @@ func TestReserveImage(t *testing.T) {
 	calls := map[string]func() error{
 		"pull": func() error {
 			_, err := images.PullImage(r.ctx(), &runtimeapi.PullImageRequest{Image: spec})
+			return err
+		},
+		// Told that it is there, kubelet would not pull it and create a container next.
+		"status": func() error {
+			_, err := images.ImageStatus(r.ctx(), &runtimeapi.ImageStatusRequest{Image: spec})
 			return err
 		},
 		"create": func() error { return create(&runtimeapi.ContainerConfig{Image: &runtimeapi.ImageSpec{Image: id}}) },

@@ -68,6 +68,9 @@ type Options struct {
 	// AfterUpstream accepts no connection before the runtime was reached: somebody
 	// else still does.
 	AfterUpstream bool
+	// Predecessor is closed when the process before this one has finished its calls;
+	// nil: there was none. Until then no image is reserved.
+	Predecessor <-chan struct{}
 	// Upgrade handles requests to hand over to a new process; nil: there are none.
 	Upgrade http.Handler
 }
@@ -128,6 +131,7 @@ func New(opts Options) (*Proxy, error) {
 		opts.DrainTimeout = DefaultDrainTimeout
 	}
 	p := &Proxy{opts: opts, calls: newCalls(), stats: newStatistics(), methods: knownMethods(), pool: newPool(), events: newBroker(), images: newImages(), serving: make(chan struct{}), handOver: make(chan time.Duration, 1)}
+	p.images.before = opts.Predecessor
 	p.decorate.Store(opts.DecorateStatus)
 	p.admission = newAdmission(opts.Admission)
 	p.bidirectional = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}

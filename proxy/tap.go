@@ -82,7 +82,11 @@ func (t *tap) request(ctx context.Context, f *frame) (refused error) {
 		if refused = t.admit(ctx); refused != nil {
 			return nil
 		}
-		if len(t.images.names) > 0 {
+		switch {
+		case len(t.images.names) == 0:
+		case t.kind == imageStatus:
+			t.p.images.asked(ctx, &t.images)
+		default:
 			t.p.images.begin(ctx, &t.images)
 			t.begun = true
 		}
@@ -134,7 +138,7 @@ func (t *tap) decodeRequest(b []byte) (begin string, err error) {
 		return EventCreateBegin, nil
 	case imageStatus:
 		image, _, err := cri.DecodeImageRequest(b)
-		t.p.images.asked(image)
+		t.images.add(image)
 		return "", err
 	case pullImage, removeImage:
 		image, sandbox, err := cri.DecodeImageRequest(b)

@@ -46,6 +46,9 @@ func (a *app) runProxy(ctx context.Context, lv *live, policy bool, log logrus.Fi
 		DecorateStatus: cfg.DecorateStatus, Log: log.WithField("part", "proxy"),
 		Sockets: a.process.proxySockets(), AfterUpstream: a.process.successor(), Upgrade: a.process.over,
 	}
+	if a.process.successor() {
+		opt.Predecessor = a.process.before.Gone()
+	}
 	if policy {
 		reader := holds.OpenReader(cfg.RunDir)
 		defer func() { _ = reader.Close() }() // read only; nothing can be lost
