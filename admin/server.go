@@ -44,6 +44,9 @@ type Options struct {
 	PodFacts func(ctx context.Context, uid string) PodFacts
 	// GC says what garbage collection would remove; nil: nothing is known.
 	GC func(ctx context.Context) (gc.Plan, error)
+	// Removals are the last passes of garbage collection, the newest first; nil:
+	// there is none.
+	Removals func() []gc.Run
 	// Metrics says where metrics are served; nil: nowhere.
 	Metrics func() MetricsStatus
 	// Upgrade handles requests to hand over to a new process; nil: there are none.
@@ -209,6 +212,9 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("pod")
 	if name == "" {
 		out.Decisions = out.Decisions[:min(decisions, len(out.Decisions))]
+		if s.opt.Removals != nil {
+			out.Removals = slices.DeleteFunc(s.opt.Removals(), func(r gc.Run) bool { return r.Why == gc.ForPressure })
+		}
 		s.answer(w, nonNil(out))
 		return
 	}

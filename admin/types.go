@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cri-evictd/cri-evictd/eviction"
+	"github.com/cri-evictd/cri-evictd/eviction/gc"
 	"github.com/cri-evictd/cri-evictd/holds"
 	"github.com/cri-evictd/cri-evictd/inventory"
 )
@@ -132,6 +133,10 @@ type PauseResult struct {
 type Explanation struct {
 	eviction.Explanation
 	Holds []Hold `json:"holds"`
+	// Removals are the last passes of garbage collection that no threshold asked
+	// for, the newest first; those for a threshold are in its decision. None when a
+	// single pod was asked for.
+	Removals []gc.Run `json:"removals,omitempty"`
 	// Pod is set when a single pod was asked for; Candidates, Decisions and
 	// Holds then are about it alone.
 	Pod *inventory.Ref `json:"pod,omitempty"`

@@ -150,7 +150,7 @@ func (a *app) runEvict(ctx context.Context, lv *live, log logrus.FieldLogger, re
 		Address: cfg.MetricsBindAddress, Version: version(), Engine: engine, Proxy: asked, GC: collector.Counts, Clock: time.Now, Log: log,
 	})
 	server := admin.NewServer(admin.Options{
-		Version: version(), PID: os.Getpid(), Engine: engine, Proxy: asked, Metrics: metrics.Status, Config: lv.status, PodFacts: facts.pod, GC: collector.Plan, Upgrade: a.process.over, Clock: time.Now, Log: log,
+		Version: version(), PID: os.Getpid(), Engine: engine, Proxy: asked, Metrics: metrics.Status, Config: lv.status, PodFacts: facts.pod, GC: collector.Plan, Removals: collector.Runs, Upgrade: a.process.over, Clock: time.Now, Log: log,
 	})
 	sock, err := unixsock.Listen(cfg.AdminSocket.Path, unixsock.Owner{}, log)
 	if err != nil {

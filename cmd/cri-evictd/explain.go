@@ -72,6 +72,7 @@ func printExplanation(out io.Writer, x *admin.Explanation) {
 		fmt.Fprintln(out)
 		printDecision(out, &x.Decisions[i], x.Pod)
 	}
+	printRuns(out, "removed without a threshold being met", x.Removals)
 }
 
 func metText(met bool) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"net"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/cri-evictd/cri-evictd/admin"
 	"github.com/cri-evictd/cri-evictd/config"
 	"github.com/cri-evictd/cri-evictd/eviction"
 	"github.com/cri-evictd/cri-evictd/eviction/gc"
@@ -220,5 +222,13 @@ func TestCheckImages(t *testing.T) {
 		}) {
 			t.Errorf("%+v: %+v", c, found)
 		}
+	}
+}
+
+func TestExplainPrintsRemovals(t *testing.T) {
+	var out bytes.Buffer
+	printExplanation(&out, &admin.Explanation{Removals: []gc.Run{{Time: time.Now(), Why: gc.ForWatermark, Unit: eviction.Bytes, Images: 3, Freed: 7 << 20}}})
+	if got := out.String(); !strings.Contains(got, "removed without a threshold being met:") || !strings.Contains(got, "watermark") || !strings.Contains(got, "7Mi") {
+		t.Error(got)
 	}
 }

@@ -66,14 +66,19 @@ func printGC(out io.Writer, p *gc.Plan) {
 	}
 	printImages(out, "would be removed", p.ImagesGo)
 	printImages(out, "stay", p.ImagesStay)
-	if len(p.Runs) == 0 {
+	printRuns(out, "last removals", p.Runs)
+}
+
+// printRuns shows what passes of garbage collection did.
+func printRuns(out io.Writer, what string, runs []gc.Run) {
+	if len(runs) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "\nlast removals:")
+	fmt.Fprintf(out, "\n%s:\n", what)
 	table(out, func(w io.Writer) {
 		fmt.Fprintln(w, "WHEN\tFOR\tCONTAINERS\tSANDBOXES\tIMAGES\tFAILED\tFREED\tNOTE")
-		for i := range p.Runs {
-			r := &p.Runs[i]
+		for i := range runs {
+			r := &runs[i]
 			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", ago(r.Time), r.Why, r.Containers, r.Sandboxes, r.Images, r.Failed, amountText(r.Freed, r.Unit), r.Text)
 		}
 	})

@@ -52,9 +52,8 @@ func (c *Collector) Plan(ctx context.Context) (Plan, error) {
 	out.Watched, out.Linked = c.opt.Uses.Watched()
 	c.mu.Lock()
 	out.Problem = c.problem
-	out.Runs = append(out.Runs, c.runs...)
 	c.mu.Unlock()
-	slices.Reverse(out.Runs)
+	out.Runs = append(out.Runs, c.Runs()...)
 	if err := c.facts.list(ctx); err != nil {
 		return Plan{}, err
 	}
@@ -68,4 +67,13 @@ func (c *Collector) Plan(ctx context.Context) (Plan, error) {
 	images, stay := c.facts.plan(x)
 	out.ImagesGo, out.ImagesStay = append(out.ImagesGo, images...), append(out.ImagesStay, stay...)
 	return out, nil
+}
+
+// Runs are the last passes that did something or could not, the newest first.
+func (c *Collector) Runs() []Run {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := slices.Clone(c.runs)
+	slices.Reverse(out)
+	return out
 }
