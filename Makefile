@@ -115,6 +115,11 @@ comparison: ## evict the same pods by kubelet and by cri-evictd and write the ta
 soak-kubelet: ## run the tests on a real kubelet with one that has no Pods API (1.34; ten minutes more to build it the first time) (root)
 	CRI_EVICTD_KUBELET=1.34.4 $(GO) test -race -count 1 -timeout 60m -v ./test/kubelet
 
+.PHONY: soak-gc
+soak-gc: ## 100 passes of garbage collection beside a real kubelet and a control node, 200 on a small disk under pulls and creations (root, 20 minutes)
+	CRI_EVICTD_GC_PASSES=100 $(GO) test -count 1 -timeout 30m -run TestForcedPassesHarmNobody -v ./test/kubelet
+	CRI_EVICTD_GC_PASSES=200 $(GO) test -count 1 -timeout 60m -run TestImagesBeingUsedSurvive -v ./test/e2e
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (3s; 2000x: that many inputs)
 	GO="$(GO)" .ci/fuzz $(FUZZTIME)

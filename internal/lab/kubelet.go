@@ -35,6 +35,8 @@ type KubeletOptions struct {
 	Kubeconfig string
 	// Config are fields of KubeletConfiguration that replace the lab's.
 	Config map[string]any
+	// Args are further arguments, for what the configuration has no field for.
+	Args []string
 	// Verbosity is kubelet's -v; 0 is 2.
 	Verbosity int
 	Log       io.Writer // progress lines; nil: none
@@ -108,6 +110,7 @@ func StartKubelet(ctx context.Context, opts KubeletOptions) (*Kubelet, error) {
 	if opts.Kubeconfig != "" {
 		k.prog.args = append(k.prog.args, "--kubeconfig="+opts.Kubeconfig)
 	}
+	k.prog.args = append(k.prog.args, opts.Args...)
 	begun := time.Now()
 	if err := k.Start(ctx); err != nil {
 		return nil, err

@@ -24,8 +24,9 @@ type cluster struct {
 	plane *lab.ControlPlane
 }
 
-// newCluster starts etcd and the API server in a folder of their own.
-func newCluster(t *testing.T) *cluster {
+// newCluster starts etcd and the API server in a folder of their own, with
+// identities for these nodes besides nodeName.
+func newCluster(t *testing.T, others ...string) *cluster {
 	t.Helper()
 	dir := scratch(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute) // a cold cache builds them
@@ -34,7 +35,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plane, err := lab.StartControlPlane(ctx, lab.ControlPlaneOptions{Tools: tools, Dir: dir, Nodes: []string{nodeName}, Log: testWriter{t}})
+	plane, err := lab.StartControlPlane(ctx, lab.ControlPlaneOptions{Tools: tools, Dir: dir, Nodes: append(others, nodeName), Log: testWriter{t}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,12 @@ func newCluster(t *testing.T) *cluster {
 // nodeKubeconfig is the identity of the node, which kubelet and cri-evictd have.
 func (c *cluster) nodeKubeconfig() string {
 	c.t.Helper()
-	path, err := c.plane.NodeKubeconfig(nodeName)
+	return c.kubeconfigOf(nodeName)
+}
+
+func (c *cluster) kubeconfigOf(node string) string {
+	c.t.Helper()
+	path, err := c.plane.NodeKubeconfig(node)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -52,13 +52,20 @@ func scratch(t *testing.T) string {
 // kubeconfig.
 func startNode(t *testing.T, dir, kubeconfig string) *node {
 	t.Helper()
+	return startNodeWith(t, dir, nil, lab.KubeletOptions{Node: nodeName, Kubeconfig: kubeconfig})
+}
+
+// startNodeWith is startNode with options for kubelet, which talks to the socket
+// that front makes of the runtime's.
+func startNodeWith(t *testing.T, dir string, front func(runtime string) string, opts lab.KubeletOptions) *node {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute) // as in newCluster
 	defer cancel()
 	tools, err := lab.EnsureRuntime(ctx, testWriter{t}, lab.Current)
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary, err := lab.EnsureKubelet(ctx, testWriter{t}, kubeletVersion())
+	opts.Binary, err = lab.EnsureKubelet(ctx, testWriter{t}, kubeletVersion())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,9 +79,11 @@ func startNode(t *testing.T, dir, kubeconfig string) *node {
 			t.Errorf("cleanup: %v", err)
 		}
 	})
-	n.kubelet, err = lab.StartKubelet(ctx, lab.KubeletOptions{
-		Binary: binary, Dir: dir, Runtime: n.ctd.Socket, Node: nodeName, Kubeconfig: kubeconfig, Log: testWriter{t},
-	})
+	opts.Dir, opts.Runtime, opts.Log = dir, n.ctd.Socket, testWriter{t}
+	if front != nil {
+		opts.Runtime = front(n.ctd.Socket)
+	}
+	n.kubelet, err = lab.StartKubelet(ctx, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
