@@ -44,24 +44,33 @@ func ParseAllowList(texts []string) (list AllowList, bad int, err error) {
 
 // Match returns the first entry that is about the image.
 func (l AllowList) Match(img *Image) (entry string, ok bool) {
+	if len(l.entries) == 0 {
+		return "", false
+	}
+	names := make([]spelled, 0, len(img.Names))
+	for _, n := range img.Names {
+		names = append(names, spelled{n, cri.CanonicalImage(n), cri.FamiliarImage(n)})
+	}
 	for i := range l.entries {
-		if l.entries[i].matches(img) {
+		if l.entries[i].matches(img.ID, names) {
 			return l.entries[i].text, true
 		}
 	}
 	return "", false
 }
 
-func (e *allowed) matches(img *Image) bool {
-	if e.digest != "" && img.ID == e.digest || e.prefix == "" && e.exact == "" && e.digest == "" {
+// spelled is a name in all its forms.
+type spelled struct{ text, canonical, familiar string }
+
+func (e *allowed) matches(id string, names []spelled) bool {
+	if e.digest != "" && id == e.digest || e.prefix == "" && e.exact == "" && e.digest == "" {
 		return true // the prefix "*" is everything
 	}
-	for _, name := range img.Names {
-		canonical := cri.CanonicalImage(name)
+	for _, n := range names {
 		switch {
-		case e.exact != "" && canonical == e.exact,
-			e.digest != "" && strings.HasSuffix(name, "@"+e.digest),
-			e.prefix != "" && (strings.HasPrefix(canonical, e.prefix) || strings.HasPrefix(cri.FamiliarImage(name), e.prefix) || strings.HasPrefix(name, e.prefix)):
+		case e.exact != "" && n.canonical == e.exact,
+			e.digest != "" && strings.HasSuffix(n.text, "@"+e.digest),
+			e.prefix != "" && (strings.HasPrefix(n.canonical, e.prefix) || strings.HasPrefix(n.familiar, e.prefix) || strings.HasPrefix(n.text, e.prefix)):
 			return true
 		}
 	}

@@ -6,21 +6,27 @@ import (
 	"time"
 )
 
-// BenchmarkPlanContainers plans for a node with 20,000 dead containers.
+// BenchmarkPlanContainers plans for a node with 20,000 dead containers: of a hundred
+// pods, and of one that has been crashing with nobody to clean up after it.
 func BenchmarkPlanContainers(b *testing.B) {
-	var n node
-	for p := range 100 {
-		uid := fmt.Sprintf("p%d", p)
-		n.sandbox(uid, 0, true, 400*time.Hour)
-		for i := range 200 {
-			n.container(uid+"/0", "main", uint32(i), Exited, time.Duration(300-i)*time.Hour)
-		}
-	}
-	r := rules(nil)
-	for b.Loop() {
-		if remove, _ := PlanContainers(&n.Listing, r); len(remove) != 100*199 {
-			b.Fatalf("%d go", len(remove))
-		}
+	for _, pods := range []int{100, 1} {
+		each := 20_000 / pods
+		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
+			var n node
+			for p := range pods {
+				uid := fmt.Sprintf("p%d", p)
+				n.sandbox(uid, 0, true, 400*time.Hour)
+				for i := range each {
+					n.container(uid+"/0", "main", uint32(i), Exited, 300*time.Hour-time.Duration(i)*time.Minute/2)
+				}
+			}
+			r := rules(nil)
+			for b.Loop() {
+				if remove, _ := PlanContainers(&n.Listing, r); len(remove) != pods*(each-1) {
+					b.Fatalf("%d go", len(remove))
+				}
+			}
+		})
 	}
 }
 

@@ -371,3 +371,27 @@ func TestPlanIsADryRun(t *testing.T) {
 		}
 	})
 }
+
+// An image that was removed and pulled again is as young as a new one, also when
+// nobody saw the pull.
+func TestRemovedImageThatIsBackIsYoung(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := newMachine(t, 10*gi)
+		m.image("a", gi, 5*time.Hour)
+		again := m.images[0]
+		if _, err := m.reclaim(eviction.ImageFsAvailable, gi); err != nil {
+			t.Fatal(err)
+		}
+		m.wantRemoved("a")
+		m.images = append(m.images, again)
+		if _, err := m.reclaim(eviction.ImageFsAvailable, gi); err != nil {
+			t.Fatal(err)
+		}
+		m.wantRemoved("a")
+		time.Sleep(3 * time.Minute)
+		if _, err := m.reclaim(eviction.ImageFsAvailable, gi); err != nil {
+			t.Fatal(err)
+		}
+		m.wantRemoved("a", "a")
+	})
+}

@@ -127,8 +127,12 @@ type containerPlan struct {
 	pods      map[string]*podPlan
 	in        map[string][]*Container // by sandbox
 	going     map[string]bool         // containers
-	remove    []ContainerStep
-	keep      []ContainerStep
+	// newer is the earliest successor of a container in its unit, ended that of those
+	// that have ended; after is the same of a sandbox in its pod.
+	newer, ended map[*Container]*Container
+	after        map[*Sandbox]*Sandbox
+	remove       []ContainerStep
+	keep         []ContainerStep
 }
 
 // podPlan is what a pod has.
@@ -144,6 +148,7 @@ func newContainerPlan(l *Listing, r *ContainerRules) *containerPlan {
 	p := &containerPlan{
 		rules: r, sandboxes: make(map[string]*Sandbox, len(l.Sandboxes)), pods: map[string]*podPlan{},
 		in: map[string][]*Container{}, going: map[string]bool{},
+		newer: map[*Container]*Container{}, ended: map[*Container]*Container{}, after: map[*Sandbox]*Sandbox{},
 	}
 	for i := range l.Sandboxes {
 		s := &l.Sandboxes[i]
@@ -170,7 +175,39 @@ func newContainerPlan(l *Listing, r *ContainerRules) *containerPlan {
 		pod.units[c.Name] = append(pod.units[c.Name], c)
 		pod.active = pod.active || c.State == Running || c.State == Unknown
 	}
+	for _, pod := range p.pods {
+		p.order(pod)
+	}
 	return p
+}
+
+// order finds what came after what in a pod.
+func (p *containerPlan) order(pod *podPlan) {
+	for _, unit := range pod.units {
+		stamps := make([]stamp, len(unit))
+		for i, c := range unit {
+			stamps[i] = stamp{c.Created, c.Attempt}
+		}
+		for i, j := range successors(stamps, func(int) bool { return true }) {
+			if j >= 0 {
+				p.newer[unit[i]] = unit[j]
+			}
+		}
+		for i, j := range successors(stamps, func(i int) bool { return unit[i].State == Exited }) {
+			if j >= 0 {
+				p.ended[unit[i]] = unit[j]
+			}
+		}
+	}
+	stamps := make([]stamp, len(pod.sandboxes))
+	for i, s := range pod.sandboxes {
+		stamps[i] = stamp{s.Created, s.Attempt}
+	}
+	for i, j := range successors(stamps, func(int) bool { return true }) {
+		if j >= 0 {
+			p.after[pod.sandboxes[i]] = pod.sandboxes[j]
+		}
+	}
 }
 
 // container decides about one container.
@@ -213,7 +250,7 @@ func (p *containerPlan) judge(c *Container, s *Sandbox) (rank int, why string, g
 		}
 		return rank, why, true
 	}
-	return p.older(c, pod.units[c.Name])
+	return p.older(c)
 }
 
 // podOver says whether all of a pod's contents may go.
@@ -230,22 +267,13 @@ func (p *containerPlan) podOver(pod *podPlan) (rank int, why string, over bool) 
 
 // older says whether a container has a successor, so that its record is of no use
 // any more: not to the restart count, not to the back-off, not to the status.
-func (p *containerPlan) older(c *Container, unit []*Container) (rank int, why string, goes bool) {
-	var newer *Container
-	keepsEnd := true // it is the newest that has ended: what kubelet tells of the last end
-	for _, d := range unit {
-		if !successor(c.Created, c.Attempt, d.Created, d.Attempt) {
-			continue
-		}
-		if newer == nil || d.Created.Before(newer.Created) {
-			newer = d
-		}
-		keepsEnd = keepsEnd && d.State != Exited
-	}
+func (p *containerPlan) older(c *Container) (rank int, why string, goes bool) {
+	newer := p.newer[c]
 	switch {
 	case newer == nil:
 		return 0, "it is the newest of its name in a pod that is not over", false
-	case c.State == Exited && keepsEnd:
+	// What kubelet tells of the last end.
+	case c.State == Exited && p.ended[c] == nil:
 		return 0, "it is the newest of its name that has ended: its end, its message and its log are shown", false
 	case c.State == Created && p.rules.Now.Sub(c.Created) < createdAge:
 		return 0, fmt.Sprintf("it was created less than %s ago and may be started yet", createdAge), false
@@ -257,12 +285,6 @@ func (p *containerPlan) older(c *Container, unit []*Container) (rank int, why st
 		return rankOlder, "it was never started, and a newer one of its name was made", true
 	}
 	return rankOlder, "a newer one of its name has ended too", true
-}
-
-// successor says whether b came after a. Both signs have to agree: a clock that
-// was set, or a count that began anew, proves nothing.
-func successor(aCreated time.Time, aAttempt uint32, bCreated time.Time, bAttempt uint32) bool {
-	return bCreated.After(aCreated) && bAttempt > aAttempt
 }
 
 // sandbox decides about one sandbox, after all containers.
@@ -299,12 +321,7 @@ func (p *containerPlan) judgeSandbox(s *Sandbox, step *ContainerStep) (rank int,
 	}
 	// The newest one carries the pod's attempt and its IP, also of a pod that has
 	// finished: kubelet keeps it as well.
-	var newer *Sandbox
-	for _, other := range pod.sandboxes {
-		if successor(s.Created, s.Attempt, other.Created, other.Attempt) && (newer == nil || other.Created.Before(newer.Created)) {
-			newer = other
-		}
-	}
+	newer := p.after[s]
 	switch {
 	case newer == nil:
 		return 0, "it is the newest of its pod", false

@@ -316,6 +316,7 @@ func (p *pass) image(ctx context.Context, s *ImageStep, ids map[string]string, l
 		}
 		return false, nil
 	}
+	c.opt.Uses.Removed(s.ID)
 	p.Images++
 	return true, nil
 }

@@ -173,8 +173,9 @@ func (u *Uses) Listed(images []Image) {
 	for i := range images {
 		img := &images[i]
 		listed[img.ID] = true
-		if _, known := u.byID[img.ID]; !known {
-			u.byID[img.ID] = Use{FirstSeen: now, LastUsed: now}
+		if use := u.byID[img.ID]; use.FirstSeen.IsZero() {
+			use.FirstSeen, use.LastUsed = now, now
+			u.byID[img.ID] = use
 			u.changed = true
 		}
 		for _, n := range canonicalNames(img) {
@@ -192,6 +193,19 @@ func (u *Uses) Listed(images []Image) {
 		}
 	}
 	maps.DeleteFunc(u.waiting, func(_ string, m mark) bool { return now.Sub(m.used) > markKept && now.Sub(m.pulled) > markKept })
+}
+
+// Removed says that an image is gone. If it is listed the next time it was pulled
+// anew, and is as young as one that was never there; how often it was pulled is
+// still known.
+func (u *Uses) Removed(id string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if use, known := u.byID[id]; known {
+		use.FirstSeen, use.LastUsed = time.Time{}, time.Time{}
+		u.byID[id] = use
+		u.changed = true
+	}
 }
 
 // InUse says that containers have these images now.

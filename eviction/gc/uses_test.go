@@ -49,6 +49,33 @@ func TestUsesAreRealUses(t *testing.T) {
 	}
 }
 
+// An image that was removed and is there again was pulled anew: it is young, however
+// long its last use is ago and whoever saw the pull; and pulls are still counted.
+func TestRemovedAndListedAgain(t *testing.T) {
+	c := newClock()
+	u := NewUses(nil, c.now)
+	u.Listed(imageOf("i", "app:1"))
+	u.Pulled(true, "app:1", "i")
+	c.pass(10 * time.Minute)
+	u.Removed("i")
+	u.Removed("never there")
+	u.Pulled(true, "app:1", "i")
+	c.pass(time.Minute)
+	u.Listed(imageOf("i", "app:1"))
+	got, _ := u.Use("i")
+	if !got.FirstSeen.Equal(c.t) || !got.LastUsed.Equal(c.t) || len(got.Pulls) != 2 {
+		t.Errorf("listed again: %+v", got)
+	}
+	c.pass(time.Minute)
+	u.Listed(imageOf("i", "app:1"))
+	if again, _ := u.Use("i"); !again.FirstSeen.Equal(got.FirstSeen) {
+		t.Errorf("listed once more: %+v", again)
+	}
+	if _, ok := u.Use("never there"); ok {
+		t.Error("an image that was never there is known")
+	}
+}
+
 // What was pulled is known by name before any list has it.
 func TestPullBeforeItIsListed(t *testing.T) {
 	c := newClock()
