@@ -225,6 +225,7 @@ func TestServeWithoutALedger(t *testing.T) {
 	file := n.write("config.yaml", strings.ReplaceAll(string(text), n.path("state"), n.path("file/state")))
 	d := n.start("serve", append(n.roots(), "--config", file)...)
 	d.waitFor("no ledger: kills and holds go on, history and back-offs are not kept over a restart")
+	d.waitFor("proxy listens")
 	d.waitFor("watching memory.available")
 	n.mustFlow()
 }
