@@ -123,7 +123,8 @@ func (s *stage) remove(pod *v1.Pod) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		ctx, cancel := patience()
 		if len(pod.Finalizers) > 0 {
-			last = s.plane.Do(ctx, http.MethodPatch, podsPath+"/"+pod.Name, map[string]any{"metadata": map[string]any{"finalizers": nil}}, nil)
+			// When this fails the deletion does not end, and is tried again.
+			_ = s.plane.Do(ctx, http.MethodPatch, podsPath+"/"+pod.Name, map[string]any{"metadata": map[string]any{"finalizers": nil}}, nil)
 		}
 		last = s.plane.Do(ctx, http.MethodDelete, podsPath+"/"+pod.Name+"?gracePeriodSeconds=1", nil, nil)
 		cancel()
