@@ -61,6 +61,7 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 			e.countRepeat(r.UID, r.KilledAt)
 			e.stillComing(r)
 			e.tellRecord(r)
+			e.keepInterrupted(r, pod, sample)
 			log.Warn("a kill was interrupted by our end and had its effect; its hold stands")
 		case alive && r.State == holds.Intent && !breach:
 			log.Info("a kill was interrupted before it began, and the pressure is over: dropped")
@@ -75,6 +76,7 @@ func (e *Engine) restore(ctx context.Context) []*Decision {
 		default:
 			e.stillComing(r)
 			e.tellRecord(r)
+			e.keepInterrupted(r, pod, sample)
 			log.Info("the hold of an evicted pod stands")
 		}
 	}

@@ -58,7 +58,7 @@ func TestRestore(t *testing.T) {
 			"intent, dying, breach gone because of it: the kill was sent", noBreach,
 			func(c *fakeCgroup) holds.Record { return own(c, holds.Intent) },
 			func(_ *rig, c *fakeCgroup) { time.AfterFunc(500*time.Millisecond, func() { _, _ = c.die() }) },
-			"killed", nil, 0, true,
+			"killed", []string{"resumed u1"}, 0, true,
 		},
 		{
 			"killed, alive, but longer ago than holdMaximum: it runs rightly", noBreach,
@@ -73,31 +73,31 @@ func TestRestore(t *testing.T) {
 			"intent, dead: the kill had its effect", breach,
 			func(c *fakeCgroup) holds.Record { return own(c, holds.Intent) },
 			func(_ *rig, c *fakeCgroup) { _, _ = c.die() },
-			"killed", nil, 0, true,
+			"killed", []string{"resumed u1"}, 0, true,
 		},
 		{
 			"intent, dead, breach gone: as much", noBreach,
 			func(c *fakeCgroup) holds.Record { return own(c, holds.Intent) },
 			func(_ *rig, c *fakeCgroup) { _, _ = c.die() },
-			"killed", nil, 0, true,
+			"killed", []string{"resumed u1"}, 0, true,
 		},
 		{
 			"intent, cgroup removed", breach,
 			func(c *fakeCgroup) holds.Record { return own(c, holds.Intent) },
 			func(r *rig, c *fakeCgroup) { r.cgroups.remove(path) },
-			"killed", nil, 0, true,
+			"killed", []string{"resumed u1"}, 0, true,
 		},
 		{
 			"intent, another cgroup at its path: never killed by that record", noBreach,
 			func(c *fakeCgroup) holds.Record { return own(c, holds.Intent) },
 			func(r *rig, c *fakeCgroup) { r.cgroups.remove(path); r.cgroups.make(path, mi) },
-			"killed", nil, 0, true,
+			"killed", []string{"resumed u1"}, 0, true,
 		},
 		{
 			"killed, dead: stands", noBreach,
 			func(c *fakeCgroup) holds.Record { return own(c, holds.Killed) },
 			func(_ *rig, c *fakeCgroup) { _, _ = c.die() },
-			"killed", nil, 0, true,
+			"killed", []string{"resumed u1"}, 0, true,
 		},
 		{
 			"killed, alive: finished, pressure or not", noBreach,
@@ -144,7 +144,7 @@ func TestRestore(t *testing.T) {
 				s.Pod.UID, s.Pod.Name = "other", "other"
 				r.runtime.sandboxes["s-u1"] = s
 			},
-			"killed", nil, 0, true,
+			"killed", []string{"resumed other"}, 0, true,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -24,7 +24,7 @@ func TestRestoreSoft(t *testing.T) {
 		{"the breach is gone: dropped", 8 * gi, nil, "released breach-gone", nil, nil, 0},
 		{"the threshold is gone: dropped", 900 * mi, func(r *rig, _ *fakeCgroup) { r.set.Soft = nil }, "released breach-gone", nil, nil, 0},
 		{"the hard threshold is met: killed at once", 300 * mi, nil, "killed", []string{"resumed hog"}, nil, 1},
-		{"it ended meanwhile", 900 * mi, func(_ *rig, c *fakeCgroup) { c.procs = false }, "killed", nil, nil, 0},
+		{"it ended meanwhile", 900 * mi, func(_ *rig, c *fakeCgroup) { c.procs = false }, "killed", []string{"resumed hog"}, nil, 0},
 		{"mode observe", 900 * mi, func(r *rig, _ *fakeCgroup) { r.set.Rules.Observe = true }, "released observe", nil, nil, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

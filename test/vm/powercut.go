@@ -232,8 +232,6 @@ func (p *powercut) watch(lines <-chan string, began time.Time) (when string, err
 				return "", errors.New(rest)
 			case word == told.Version && p.first():
 				fmt.Fprintf(p.out, "vm: `cri-evictd version` takes %s in the machine\n", rest)
-			case word == told.Unexplained:
-				fmt.Fprintf(p.out, "vm: a decision has a hold and no history: %s\n", rest)
 			case word == told.Checked:
 				checked = true
 				if p.facts.LookOnly {

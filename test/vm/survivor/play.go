@@ -114,21 +114,11 @@ func (n *node) evictions(ctx context.Context) error {
 			return fmt.Errorf("decision %d about pod %s, and %d was before the boot", hold.ID, uid, n.last)
 		}
 		<-p.ended
-		time.AfterFunc(kept, func() { n.keep(ctx, hold.ID, uid) })
+		time.AfterFunc(kept, func() { told.Say(told.Kept, hold.ID, uid) })
 		if err := n.remove(ctx, p); err != nil {
 			return err
 		}
 	}
-}
-
-// keep tells of a decision that must not be lost. One that is not explained even
-// before a cut is another matter (docs/verification.md, power cuts).
-func (n *node) keep(ctx context.Context, id uint64, uid string) {
-	word := told.Kept
-	if known, err := n.explain(ctx); err != nil || known[id] != uid {
-		word = told.Unexplained
-	}
-	told.Say(word, id, uid)
 }
 
 // handOvers replaces proxy and evictor by new processes, without end.

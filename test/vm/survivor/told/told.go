@@ -24,9 +24,6 @@ const (
 	Live    = "LIVE"    // pods are evicted and processes hand over from now on
 	Began   = "BEGAN"   // a pod that will be evicted; its UID follows
 	Kept    = "KEPT"    // a decision that must not be lost; ID and UID follow
-	// Unexplained is a decision that has a hold and no history; ID and UID follow.
-	Unexplained = "UNEXPLAINED"
-
 	Version = "VERSION" // what `cri-evictd version` takes, to compare machines
 	Fail    = "FAIL"    // what is wrong follows
 )
