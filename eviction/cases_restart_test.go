@@ -20,8 +20,8 @@ func TestCaseB42(t *testing.T) {
 		want      []string
 	}{
 		{"between intent and kill", true, 200 * mi, []string{"resumed u1"}},
-		{"50 ms after the kill", false, 300 * mi, nil},
-		{"50 ms after the kill, just above half", false, 250 * mi, nil},
+		{"50 ms after the kill", false, 300 * mi, []string{"resumed u1"}},
+		{"50 ms after the kill, just above half", false, 250 * mi, []string{"resumed u1"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -88,9 +88,9 @@ func TestReleasesOfAnEarlierProcess(t *testing.T) {
 		available uint64
 		want      []string
 	}{
-		{"killed just now", 2 * time.Second, 300 * mi, nil},
-		{"killed long ago", pendingFor, 300 * mi, []string{"evicted u2"}},
-		{"below half the threshold", 2 * time.Second, 249 * mi, []string{"evicted u2"}},
+		{"killed just now", 2 * time.Second, 300 * mi, []string{"resumed u1"}},
+		{"killed long ago", pendingFor, 300 * mi, []string{"resumed u1", "evicted u2"}},
+		{"below half the threshold", 2 * time.Second, 249 * mi, []string{"resumed u1", "evicted u2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
