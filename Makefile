@@ -10,6 +10,7 @@ LAB     := ./internal/lab/... ./test/...
 CACHE   ?= $(or $(CRI_EVICTD_CACHE),$(XDG_CACHE_HOME),$(HOME)/.cache)/cri-evictd-lint
 FUZZTIME ?= 3s
 SOAK     ?= 10m
+N        ?= 20000
 
 ERRCHECK    := github.com/kisielk/errcheck@v1.30.0
 ERRORLINT   := github.com/polyfloyd/go-errorlint@v1.8.0
@@ -119,6 +120,13 @@ soak-kubelet: ## run the tests on a real kubelet with one that has no Pods API (
 soak-gc: ## 100 passes of garbage collection beside a real kubelet and a control node, 200 on a small disk under pulls and creations (root, 20 minutes)
 	CRI_EVICTD_GC_PASSES=100 $(GO) test -count 1 -timeout 30m -run TestForcedPassesHarmNobody -v ./test/kubelet
 	CRI_EVICTD_GC_PASSES=200 $(GO) test -count 1 -timeout 60m -run TestImagesBeingUsedSurvive -v ./test/e2e
+
+
+.PHONY: kubeletdiff
+kubeletdiff: ## compare N (20000) random scenarios, and what it parses, with kubelet's own eviction code (SEED=...; N=1000 SEED=1 for a short run; the first time kubelet is compiled)
+	cd test/kubeletdiff && $(GO) test -c -o ../../bin/kubeletdiff.test .
+	cd test/kubeletdiff && KUBELETDIFF_N=$(N) KUBELETDIFF_PARSE=$$(($(N) * 10)) KUBELETDIFF_ORDER=$$(($(N) / 6)) KUBELETDIFF_SEED=$(SEED) ../../bin/kubeletdiff.test -test.v -test.timeout 6h
+	cd test/kubeletdiff && ../../bin/kubeletdiff.test -test.run '^$$' -test.fuzz '^FuzzParse$$' -test.fuzztime $(FUZZTIME) -test.fuzzcachedir ../../bin/kubeletdiff.fuzz
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (3s; 2000x: that many inputs)
