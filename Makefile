@@ -121,7 +121,6 @@ soak-gc: ## 100 passes of garbage collection beside a real kubelet and a control
 	CRI_EVICTD_GC_PASSES=100 $(GO) test -count 1 -timeout 30m -run TestForcedPassesHarmNobody -v ./test/kubelet
 	CRI_EVICTD_GC_PASSES=200 $(GO) test -count 1 -timeout 60m -run TestImagesBeingUsedSurvive -v ./test/e2e
 
-
 .PHONY: kubeletdiff
 kubeletdiff: ## compare N (20000) random scenarios, and what it parses, with kubelet's own eviction code (SEED=...; N=1000 SEED=1 for a short run; the first time kubelet is compiled)
 	cd test/kubeletdiff && $(GO) test -c -o ../../bin/kubeletdiff.test .
