@@ -31,7 +31,10 @@ const (
 func gcPasses(t *testing.T) (passes int, short bool) {
 	t.Helper()
 	text := os.Getenv("CRI_EVICTD_GC_PASSES")
-	if text == "" {
+	switch text {
+	case "":
+		t.Skip("in make soak-gc: what 12 passes get to remove differs from run to run")
+	case "short":
 		return 12, true
 	}
 	passes, err := strconv.Atoi(text)
