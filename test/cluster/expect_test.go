@@ -20,6 +20,9 @@ type ending struct {
 	// noReason: every container ended with 0, and kubelet takes the reason back
 	// (Kubernetes issues 120182 and 141483).
 	noReason bool
+	// unseen: the runtime was killed meanwhile, and may say 255 of an end that it has
+	// not seen itself.
+	unseen bool
 	// settling is how long kubelet may take it for what it was; 0: see below.
 	settling time.Duration
 }
@@ -58,7 +61,7 @@ func evicted(h history, want ending) error {
 		switch t := c.State.Terminated; {
 		case t == nil:
 			wrong("container %s has not ended: %s", c.Name, jsonText(c.State))
-		case t.ExitCode == want.exit:
+		case t.ExitCode == want.exit, want.unseen && t.ExitCode == 255:
 			ended++
 		case t.Reason != "Completed":
 			wrong("container %s ended with %d (%s), want %d", c.Name, t.ExitCode, t.Reason, want.exit)

@@ -10,7 +10,8 @@ import (
 // The API server is away during the eviction and over a restart of ours: the pod is
 // down at once, stays so, and is told of once.
 func toldAfterAnOutage(s *stage) {
-	s.evictor(policy{pods: s.podsThreshold()})
+	// The hold outlasts the API server: of a pod that may run again nobody is told.
+	s.evictor(policy{pods: s.podsThreshold(), transition: 2 * time.Minute})
 	pod := s.create(slowHog("late"))
 	s.awaitRunning(pod)
 	if err := s.plane.StopAPIServer(); err != nil {

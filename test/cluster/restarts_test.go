@@ -29,11 +29,13 @@ func evictedOverRestarts(s *stage) {
 					t.Fatal(err)
 				}
 				s.awaitEvictor(p)
-				s.awaitEvicted(pod, killed)
+				want := killed
+				want.unseen = c.unseen
+				s.awaitEvicted(pod, want)
 				if c.noisy {
 					log = s.logSize() // what kubelet says of a runtime that is away is not about the eviction
 				}
-				s.audit(pod, killed, log)
+				s.audit(pod, want, log)
 				s.remove(pod)
 			}
 		})
@@ -45,6 +47,7 @@ type disturbance struct {
 	what     string
 	disturb  func(context.Context) error
 	noisy    bool // kubelet's log tells of it
+	unseen   bool // the runtime is killed
 	soakOnly bool
 }
 
@@ -56,17 +59,17 @@ func (s *stage) disturbances() []disturbance {
 	return []disturbance{
 		{"kubelet and containerd killed", func(ctx context.Context) error {
 			return errors.Join(s.kubelet.Kill(), s.ctd.Kill(), s.ctd.Restart(ctx), s.startKubelet(ctx))
-		}, true, false},
+		}, true, true, false},
 		{"proxy and evictor killed", func(context.Context) error {
 			return errors.Join(s.proxy.kill(), s.evict.kill(), s.proxy.start(), s.evict.start())
-		}, true, false},
-		{"kubelet killed", kubelet, true, true},
-		{"kubelet restarted", func(ctx context.Context) error { return errors.Join(s.kubelet.Stop(), s.startKubelet(ctx)) }, true, true},
-		{"containerd killed", func(ctx context.Context) error { return errors.Join(s.ctd.Kill(), s.ctd.Restart(ctx)) }, true, true},
-		{"containerd restarted", s.ctd.Restart, true, true},
-		{"proxy killed", again(s.proxy, s.proxy.kill), false, true},
-		{"proxy restarted", again(s.proxy, s.proxy.stop), false, true},
-		{"evictor killed", again(s.evict, s.evict.kill), false, true},
-		{"evictor restarted", again(s.evict, s.evict.stop), false, true},
+		}, true, false, false},
+		{"kubelet killed", kubelet, true, false, true},
+		{"kubelet restarted", func(ctx context.Context) error { return errors.Join(s.kubelet.Stop(), s.startKubelet(ctx)) }, true, false, true},
+		{"containerd killed", func(ctx context.Context) error { return errors.Join(s.ctd.Kill(), s.ctd.Restart(ctx)) }, true, true, true},
+		{"containerd restarted", s.ctd.Restart, true, false, true},
+		{"proxy killed", again(s.proxy, s.proxy.kill), false, false, true},
+		{"proxy restarted", again(s.proxy, s.proxy.stop), false, false, true},
+		{"evictor killed", again(s.evict, s.evict.kill), false, false, true},
+		{"evictor restarted", again(s.evict, s.evict.stop), false, false, true},
 	}
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -286,6 +287,8 @@ type policy struct {
 	noProxy  bool   // kubelet talks to the runtime directly
 	disk     string // more lines of evictionHard, indented by two
 	settings string // more lines
+	// transition is how long the pressure must be over before a hold ends; 0: 1 s.
+	transition time.Duration
 }
 
 // writeConfig writes the configuration of one half.
@@ -306,13 +309,13 @@ stateDir: %[1]s/state
 kubeletRootDir: %[1]s/kl/root
 nodeName: %[3]s
 killBudget: 1000
-evictionPressureTransitionPeriod: 1s
+evictionPressureTransitionPeriod: %[8]s
 evictionHard:
   memory.available: %[4]s
   allocatableMemory.available: %[7]s
   imagefs.available: "0%%"
   imagefs.inodesFree: "0%%"
-%[5]s%[6]s`, s.dir, s.ctd.Socket, nodeName, amountOrOff(p.hard), disk, p.settings, amountOrOff(p.pods))
+%[5]s%[6]s`, s.dir, s.ctd.Socket, nodeName, amountOrOff(p.hard), disk, p.settings, amountOrOff(p.pods), cmp.Or(p.transition, time.Second))
 	if s.plane != nil && !p.untold {
 		text += "kubeconfig: " + s.nodeKubeconfig() + "\n"
 	}
