@@ -118,7 +118,6 @@ soak-kubelet: ## run the tests on a real kubelet with one that has no Pods API (
 
 .PHONY: soak-gc
 soak-gc: ## 100 passes of garbage collection beside a real kubelet and a control node, 200 on a small disk under pulls and creations (root, 20 minutes)
-	CRI_EVICTD_GC_PASSES=short $(GO) test -count 1 -timeout 10m -run TestForcedPassesHarmNobody -v ./test/kubelet
 	CRI_EVICTD_GC_PASSES=100 $(GO) test -count 1 -timeout 30m -run TestForcedPassesHarmNobody -v ./test/kubelet
 	CRI_EVICTD_GC_PASSES=200 $(GO) test -count 1 -timeout 60m -run TestImagesBeingUsedSurvive -v ./test/e2e
 
