@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/cri-evictd/cri-evictd/kube/tell"
 )
 
@@ -42,27 +44,22 @@ func toldAfterAnOutage(s *stage) {
 	// then; we see that and tell it again.
 	want := ending{exit: 137, settling: 30 * time.Second}
 	s.awaitEvicted(pod, want)
-	s.awaitTold(1)
+	s.awaitTold(pod)
 	s.audit(pod, want, log)
 	s.mustBeUntouched()
 }
 
-// awaitTold returns when this many tellings of this process have come to their end.
-func (s *stage) awaitTold(n uint64) {
+// awaitTold returns when the telling of this pod's eviction has come to its end. Others
+// whose hold a restart finds are told again, and are not counted here.
+func (s *stage) awaitTold(pod *v1.Pod) {
 	s.t.Helper()
 	eventually(s.t, "the telling has come to its end", time.Minute, func() error {
-		st, err := s.client().Status(s.t.Context())
+		x, err := s.client().Explain(s.t.Context(), pod.Namespace+"/"+pod.Name)
 		if err != nil {
 			return err
 		}
-		var told uint64
-		for _, x := range st.Engine.Telling.Told {
-			if x.Outcome == tell.Told {
-				told += x.Count
-			}
-		}
-		if told != n {
-			return fmt.Errorf("%+v", st.Engine.Telling)
+		if n := len(x.Decisions); n == 0 || x.Decisions[n-1].Telling == nil || x.Decisions[n-1].Telling.Outcome != tell.Told {
+			return fmt.Errorf("%s", jsonText(x.Decisions))
 		}
 		return nil
 	})
