@@ -70,8 +70,8 @@ var directErrors string
 // the collector says so as well.
 func usual() map[string]int {
 	known := map[string]int{
-		"E kubelet.go Housekeeping took longer than expected: housekeeping took too long":                       1,
-		"E kuberuntime_gc.go Failed to remove container log dead symlink: remove /…: no such file or directory": 1,
+		"E kubelet.go Housekeeping took longer than expected: housekeeping took too long":                                                                                       1,
+		"E kuberuntime_gc.go Failed to remove container log dead symlink: remove /…: no such file or directory":                                                                 1,
 		"E kuberuntime_gc.go Failed to remove container: rpc error: code = Unknown desc = failed to set removing state for container …: container is already in removing state": 1,
 	}
 	for kind := range strings.Lines(directErrors) {
