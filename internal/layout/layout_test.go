@@ -51,6 +51,7 @@ var allowed = map[string][]string{
 
 	"internal/lab":          {},
 	"internal/lab/workload": {},
+	"internal/lab/labtest":  {"internal/lab"},
 	"internal/lab/demo":     {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 	"internal/lab/reaction": {"admin", "cgroupfs", "cri", "eviction", "internal/lab"},
 

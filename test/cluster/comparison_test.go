@@ -34,7 +34,7 @@ type contender struct {
 // and by us, by the same threshold.
 func TestComparison(t *testing.T) {
 	if soak(t) == 0 {
-		t.Skip("in make soak")
+		t.Skip("in make comparison and make soak-cluster")
 	}
 	s := newStage(t, stageOptions{prepare: ownDisk, kubelet: map[string]any{"evictionHard": onlyMemory("0%"), "evictionPressureTransitionPeriod": "1s"}})
 	s.run("memory", compareMemory)

@@ -16,7 +16,7 @@ func evictedOverRestarts(s *stage) {
 		s.t.Run(c.what, func(t *testing.T) {
 			s := s.in(t)
 			if c.soakOnly && soak(t) == 0 {
-				t.Skip("in make soak")
+				t.Skip("in make soak-cluster")
 			}
 			for range times(t, 3) {
 				log := s.logSize()

@@ -20,6 +20,7 @@ import (
 	"github.com/cri-evictd/cri-evictd/admin"
 	"github.com/cri-evictd/cri-evictd/cri"
 	"github.com/cri-evictd/cri-evictd/internal/lab"
+	"github.com/cri-evictd/cri-evictd/internal/lab/labtest"
 )
 
 // stage is a node with everything real: kubelet on the proxy's socket, the evictor
@@ -56,16 +57,7 @@ func newStage(t *testing.T, opt stageOptions) *stage {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute) // a cold cache builds everything
 	defer cancel()
-	dir, remove, err := lab.NewScratch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		remove()
-		for _, l := range lab.Leftovers(dir) {
-			t.Errorf("left behind: %s", l)
-		}
-	})
+	dir := labtest.Scratch(t)
 	if opt.prepare != nil {
 		opt.prepare(t, dir)
 	}
@@ -161,17 +153,9 @@ func (s *stage) startRuntime(ctx context.Context) {
 			s.t.Fatal(err)
 		}
 	}
-	s.ctd, err = lab.StartContainerd(ctx, lab.ContainerdOptions{
+	s.ctd = labtest.Containerd(ctx, s.t, lab.ContainerdOptions{
 		Tools: tools, Version: lab.Current, Dir: s.dir, Log: testWriter{s.t},
 		CRI: &lab.CRIOptions{CNIPlugins: registries, CNIConfig: nets, Registries: registries},
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(func() {
-		if err := s.ctd.Cleanup(); err != nil {
-			s.t.Errorf("cleanup: %v", err)
-		}
 	})
 	s.direct = runtimeapi.NewRuntimeServiceClient(s.dial(s.ctd.Socket))
 }
@@ -298,24 +282,15 @@ func (s *stage) writeConfig(h *half, p policy) {
 	if disk == "" {
 		disk = "  nodefs.available: \"0%\"\n  nodefs.inodesFree: \"0%\"\n"
 	}
-	text := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
-kind: EvictionConfiguration
-metricsBindAddress: ""
-listen: %[1]s/cri.sock
-runtimeEndpoint: %[2]s
-adminSocket: %[1]s/admin.sock
-runDir: %[1]s/run
-stateDir: %[1]s/state
-kubeletRootDir: %[1]s/kl/root
-nodeName: %[3]s
+	text := lab.ConfigAt(s.dir, filepath.Join(s.dir, "state"), filepath.Join(s.dir, "kl", "root"), s.ctd.Socket, fmt.Sprintf(`nodeName: %s
 killBudget: 1000
-evictionPressureTransitionPeriod: %[8]s
+evictionPressureTransitionPeriod: %s
 evictionHard:
-  memory.available: %[4]s
-  allocatableMemory.available: %[7]s
+  memory.available: %s
+  allocatableMemory.available: %s
   imagefs.available: "0%%"
   imagefs.inodesFree: "0%%"
-%[5]s%[6]s`, s.dir, s.ctd.Socket, nodeName, amountOrOff(p.hard), disk, p.settings, amountOrOff(p.pods), cmp.Or(p.transition, time.Second))
+%s%s`, nodeName, cmp.Or(p.transition, time.Second), amountOrOff(p.hard), amountOrOff(p.pods), disk, p.settings))
 	if s.plane != nil && !p.untold {
 		text += "kubeconfig: " + s.nodeKubeconfig() + "\n"
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/cri-evictd/cri-evictd/admin"
 	"github.com/cri-evictd/cri-evictd/cgroupfs"
 	"github.com/cri-evictd/cri-evictd/internal/lab"
+	"github.com/cri-evictd/cri-evictd/internal/lab/labtest"
 )
 
 const mi = 1 << 20
@@ -52,25 +53,10 @@ func newNodeOn(t *testing.T, v lab.Version, root func(dir string) error) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, remove, err := lab.NewScratch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(remove)
-	ctd, err := lab.StartContainerd(ctx, lab.ContainerdOptions{
+	dir := labtest.Scratch(t)
+	ctd := labtest.Containerd(ctx, t, lab.ContainerdOptions{
 		Tools: tools, Version: v, Dir: dir, SystemdCgroup: here(t).systemd, Root: root, Log: testWriter{t},
 		ReadyTimeout: time.Minute * here(t).slowness,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ctd.Cleanup(); err != nil {
-			t.Errorf("cleanup: %v", err)
-		}
-		for _, l := range ctd.Leftovers() {
-			t.Errorf("left behind: %s", l)
-		}
 	})
 	n := &node{t: t, dir: dir, ctd: ctd, runtime: ctd.Socket}
 	n.memTotal = int64(n.meminfo().MemTotal)

@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/cri-evictd/cri-evictd/internal/lab"
+	"github.com/cri-evictd/cri-evictd/internal/lab/labtest"
 )
 
 const (
@@ -221,19 +222,5 @@ func startContainerd(t *testing.T) *lab.Containerd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, remove, err := lab.NewScratch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(remove)
-	ctd, err := lab.StartContainerd(ctx, lab.ContainerdOptions{Tools: tools, Version: lab.Current, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ctd.Cleanup(); err != nil {
-			t.Errorf("cleanup: %v", err)
-		}
-	})
-	return ctd
+	return labtest.Containerd(ctx, t, lab.ContainerdOptions{Tools: tools, Version: lab.Current, Dir: labtest.Scratch(t)})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/cri-evictd/cri-evictd/internal/lab"
+	"github.com/cri-evictd/cri-evictd/internal/lab/labtest"
 	"github.com/cri-evictd/cri-evictd/kube"
 	"github.com/cri-evictd/cri-evictd/kube/allocated"
 )
@@ -35,17 +36,7 @@ func scratch(t *testing.T) string {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: runs a real kubelet with real containers")
 	}
-	dir, remove, err := lab.NewScratch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		remove()
-		for _, l := range lab.Leftovers(dir) {
-			t.Errorf("left behind: %s", l)
-		}
-	})
-	return dir
+	return labtest.Scratch(t)
 }
 
 // startNode starts containerd 2.4 and a kubelet, which stands alone without a
@@ -70,15 +61,7 @@ func startNodeWith(t *testing.T, dir string, front func(runtime string) string, 
 		t.Fatal(err)
 	}
 	n := &node{t: t}
-	n.ctd, err = lab.StartContainerd(ctx, lab.ContainerdOptions{Tools: tools, Version: lab.Current, Dir: dir, Log: testWriter{t}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.ctd.Cleanup(); err != nil {
-			t.Errorf("cleanup: %v", err)
-		}
-	})
+	n.ctd = labtest.Containerd(ctx, t, lab.ContainerdOptions{Tools: tools, Version: lab.Current, Dir: dir, Log: testWriter{t}})
 	opts.Dir, opts.Runtime, opts.Log = dir, n.ctd.Socket, testWriter{t}
 	if front != nil {
 		opts.Runtime = front(n.ctd.Socket)

@@ -21,6 +21,7 @@ import (
 	"github.com/cri-evictd/cri-evictd/eviction"
 	"github.com/cri-evictd/cri-evictd/holds"
 	"github.com/cri-evictd/cri-evictd/internal/lab"
+	"github.com/cri-evictd/cri-evictd/internal/lab/labtest"
 	"github.com/cri-evictd/cri-evictd/inventory"
 	"github.com/cri-evictd/cri-evictd/kube/tell"
 )
@@ -42,11 +43,7 @@ func startPlane(t *testing.T) *plane {
 	if testing.Short() {
 		t.Skip("runs a real API server")
 	}
-	dir, remove, err := lab.NewScratch()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(remove)
+	dir := labtest.Scratch(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute) // a cold cache builds them
 	defer cancel()
 	tools, err := lab.EnsureKubernetes(ctx, testWriter{t}, lab.Kubernetes)

@@ -53,22 +53,13 @@ func newNode() (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := fmt.Sprintf(`apiVersion: cri-evictd.io/v1alpha1
-kind: EvictionConfiguration
-metricsBindAddress: ""
-listen: %[1]s/cri.sock
-runtimeEndpoint: %[2]s
-adminSocket: %[1]s/admin.sock
-runDir: %[1]s/run
-stateDir: %[3]s
-kubeletRootDir: %[1]s/kubelet
-memoryAvailableFrom: kernel
+	config := lab.ConfigAt(dir, stateDir, filepath.Join(dir, "kubelet"), n.runtime.Endpoint().String(), fmt.Sprintf(`memoryAvailableFrom: kernel
 evictionPressureTransitionPeriod: 1s
 handOverTimeout: 2s
 killBudget: 1000000
 evictionHard:
-  memory.available: %[4]dMi
-%[5]s`, dir, n.runtime.Endpoint(), stateDir, (available-reserve)/mib, lab.DisksOff)
+  memory.available: %dMi
+%s`, (available-reserve)/mib, lab.DisksOff))
 	return n, os.WriteFile(n.path("config.yaml"), []byte(config), 0o600)
 }
 
