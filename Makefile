@@ -64,8 +64,8 @@ test-unit: ## run the tests that start no container
 	GO="$(GO)" .ci/race $$($(GO) list ./... | grep -vE '/(internal/lab|test)(/|$$)')
 
 .PHONY: test-lab
-test-lab: ## run the tests on real containerd 1.6 and 2.4 (root); those with an API server: make e2e
-	GO="$(GO)" .ci/race -p=1 -timeout=30m $$($(GO) list $(LAB) | grep -v '/test/cluster$$')
+test-lab: ## run the tests on real containerd 1.6 and 2.4, those beside a kubelet and an API server among them (root)
+	GO="$(GO)" .ci/race -p=1 -timeout=30m $(LAB)
 
 .PHONY: test-vm
 test-vm: ## run the tests that need cgroup v2, systemd or a memory to exhaust, in a virtual machine (root, Debian, x86_64; ARGS='-only packed'; ARGS=-all: every end-to-end test with both cgroup drivers and the systemd units, hours; ARGS='-all -only ^units': the units, 25 minutes)
@@ -89,7 +89,7 @@ vm: ## run CMD='a shell line' in the virtual machine (ARGS='-m 1024 -swap 512 -s
 	@bin/evictd-vm run $(ARGS) -- "$${CMD:?say what to run: make vm CMD='uname -a'}"
 
 .PHONY: e2e
-e2e: ## run the tests beside a real kubelet and API server; not part of test-lab yet (root; 6 minutes)
+e2e: ## run the tests beside a real kubelet and API server; as test-lab does too (root; 5 minutes)
 	$(GO) test -race -count 1 -timeout 30m -v ./test/cluster
 
 .PHONY: conformance
